@@ -1,0 +1,4 @@
+"""Settings of the daemon: the model, where values come from, and their documentation."""
+
+if not __name__.startswith("cyclewatch."):
+    raise ImportError(f"import cyclewatch.{__name__}, not {__name__}: the folder is part of the package cyclewatch")

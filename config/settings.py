@@ -1,0 +1,140 @@
+"""The settings model: every key, its unit, its range and its default.
+
+Values come from the TOML file, then from the environment (`CYCLEWATCH_<SECTION>__<KEY>`), which wins. A key
+that does not exist is an error that names it: a misspelt setting must never pass for a default.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, HttpUrl
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+Seconds = Annotated[float, Field(gt=0, le=86_400 * 400)]
+Ratio = Annotated[float, Field(gt=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A table of the configuration file; unknown keys are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Target(Section):
+    """One SGLang server to watch. Without any, servers are found from their rings."""
+
+    name: str = Field(min_length=1, max_length=64, description="Name in messages, metrics and the store.")
+    url: HttpUrl = Field(description="Base address of the server, for example http://127.0.0.1:30000.")
+
+
+class Rings(Section):
+    """Where the hook inside SGLang leaves its records."""
+
+    enabled: bool = Field(default=True, description="Read cycle records from rings.")
+    directory: Path = Field(
+        default=Path("/run/cyclewatch/rings"),
+        description="Directory of the rings, on tmpfs; the server's CYCLEWATCH_RING_DIR must name the same one.",
+    )
+    interval_s: Seconds = Field(default=1.0, description="Seconds between two readings of the rings.")
+
+
+class Engine(Section):
+    """What SGLang says of itself over HTTP."""
+
+    enabled: bool = Field(default=True, description="Ask the server for its identity and metrics.")
+    interval_s: Seconds = Field(default=10.0, description="Seconds between two readings of /metrics.")
+    timeout_s: Seconds = Field(default=2.0, description="Seconds to wait for one answer.")
+    max_bytes: int = Field(
+        default=8 * 2**20, ge=1024, le=2**28, description="Longest answer read, in bytes; more is an error."
+    )
+
+
+class Host(Section):
+    """What Linux says of the serving processes."""
+
+    enabled: bool = Field(default=True, description="Read scheduling statistics and cgroup throttling.")
+    interval_s: Seconds = Field(default=5.0, description="Seconds between two readings.")
+    proc: Path = Field(default=Path("/proc"), description="Where the host's proc file system is mounted.")
+    cgroup: Path = Field(default=Path("/sys/fs/cgroup"), description="Where control groups are mounted.")
+
+
+class Windows(Section):
+    """How cycles are cut into windows."""
+
+    length_s: Seconds = Field(default=5.0, description="Seconds of one window.")
+    grace_s: Seconds = Field(default=1.5, description="Seconds to wait for late records before a window closes.")
+
+
+class Detection(Section):
+    """When a change counts as a regression."""
+
+    reference_s: Seconds = Field(default=600.0, description="Seconds of traffic that make the baseline.")
+    warmup_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
+        default=30.0, description="Seconds after a server's start that are not judged."
+    )
+    min_effect: Ratio = Field(default=0.02, description="Smallest change reported, as a ratio of the cycle time.")
+    persistence_s: Seconds = Field(default=30.0, description="Seconds a change must last before it is reported.")
+    false_alarm: Ratio = Field(
+        default=1e-4, description="Probability of a false alarm allowed to one confirmation test."
+    )
+    history_s: Seconds = Field(default=1800.0, description="Seconds of windows the confirmation looks back over.")
+    min_cycles: int = Field(default=10, ge=1, le=100_000, description="Fewest cycles that make a window count.")
+
+
+class Store(Section):
+    """Where samples are kept."""
+
+    url: str = Field(
+        default="",
+        description="SQLAlchemy address of the database; empty for cyclewatch.db in the state directory.",
+    )
+    max_pending: int = Field(
+        default=2000,
+        ge=10,
+        le=1_000_000,
+        description="Batches held in memory while the database does not answer.",
+    )
+
+
+class Web(Section):
+    """The HTTP endpoint for Prometheus and probes."""
+
+    enabled: bool = Field(default=True, description="Serve /metrics, /healthz and /readyz.")
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=9472, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
+
+
+class Log(Section):
+    """What the daemon writes about itself."""
+
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="Least level that is written."
+    )
+    format: Literal["console", "json"] = Field(default="console", description="Form of a line.")
+
+
+class Settings(BaseSettings):
+    """All settings of the daemon."""
+
+    model_config = SettingsConfigDict(env_prefix="CYCLEWATCH_", env_nested_delimiter="__", extra="forbid", frozen=True)
+
+    node: str = Field(default="", max_length=253, description="Name of this node; empty for the host's name.")
+    state_dir: Path = Field(
+        default=Path("/var/lib/cyclewatch"), description="Directory of the database and the reports."
+    )
+    targets: tuple[Target, ...] = Field(
+        default=(), description="Servers to watch; empty to watch every server found from its rings."
+    )
+    rings: Rings = Rings()
+    engine: Engine = Engine()
+    host: Host = Host()
+    windows: Windows = Windows()
+    detection: Detection = Detection()
+    store: Store = Store()
+    web: Web = Web()
+    log: Log = Log()
+
+    @property
+    def database_url(self) -> str:
+        """SQLAlchemy address of the database."""
+        return self.store.url or f"sqlite:///{self.state_dir / 'cyclewatch.db'}"
