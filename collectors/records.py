@@ -1,0 +1,231 @@
+"""What flows: the records of the ring, and the samples that collectors give."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# One record of the ring: see docs/ring-format.md. Durations in nanoseconds.
+RECORD = np.dtype(
+    [
+        ("sequence", "<u8"),
+        ("end_ns", "<u8"),
+        ("cycle_ns", "<u8"),
+        ("schedule_ns", "<u8"),
+        ("input_ns", "<u8"),
+        ("launch_ns", "<u8"),
+        ("wait_ns", "<u8"),
+        ("result_ns", "<u8"),
+        ("rest_ns", "<u8"),
+        ("on_cpu_ns", "<i8"),
+        ("kind", "u1"),
+        ("mode", "u1"),
+        ("launched_mode", "u1"),
+        ("speculative", "u1"),
+        ("flags", "<u2"),
+        ("reserved", "<u2"),
+        ("batch_size", "<u4"),
+        ("new_tokens", "<u4"),
+        ("kv_tokens", "<u8"),
+        ("queue_length", "<u4"),
+        ("running", "<u4"),
+        ("accepted_tokens", "<u4"),
+        ("sequence_end", "<u8"),
+        ("crc", "<u4"),
+    ]
+)
+_INTEGER_MAX = 2**63
+"""What databases can keep."""
+
+STAGES = ("schedule", "input", "launch", "wait", "result", "rest")
+
+Records = npt.NDArray[np.void]
+"""Records of one ring, shape (n,), dtype `RECORD`, in order of sequence."""
+
+
+class RecordKind(IntEnum):
+    """What a record tells of."""
+
+    CYCLE = 1
+    FLAGGED = 2
+    STALL = 3
+    GARBAGE_COLLECTION = 4
+
+
+class ForwardMode(IntEnum):
+    """SGLang's forward mode of a batch, by the ring's numbers."""
+
+    NONE = 0
+    EXTEND = 1
+    DECODE = 2
+    MIXED = 3
+    IDLE = 4
+    PREBUILT = 5
+    SPLIT_PREFILL = 6
+    TARGET_VERIFY = 7
+    DRAFT_EXTEND = 8
+    DIFFUSION_EXTEND = 9
+    OTHER = 255
+
+
+class CycleFlag(IntFlag):
+    """Circumstances of a cycle."""
+
+    CUDA_GRAPH = 1
+    OVERLAP = 2
+    PROFILED = 4
+    AFTER_BREAK = 8
+    PAUSED = 16
+    WARMUP = 32
+    MATCHED_IN_ORDER = 64
+    WAIT_UNKNOWN = 128
+
+
+@dataclass(frozen=True)
+class RingIdentity:
+    """Who writes a ring: one scheduler process of one server.
+
+    `key` is the file's name without its ending and is unique on a host until the next boot.
+    """
+
+    key: str
+    pid: int
+    parent_pid: int
+    parent_start_ticks: int
+    tp_rank: int | None
+    pp_rank: int | None
+    dp_rank: int | None
+    synchronous: bool
+    sglang_version: str
+    plugin_version: str
+    hooks_missing: tuple[str, ...]
+    monotonic_ns: int
+    wall_ns: int
+    server: Mapping[str, Any] = field(hash=False)
+
+    @property
+    def rank(self) -> str:
+        """Ranks in one word, for example `tp0` or `dp1-tp3`; only the dimensions that exist."""
+        parts = [
+            f"{name}{value}"
+            for name, value in (("dp", self.dp_rank), ("pp", self.pp_rank), ("tp", self.tp_rank))
+            if value is not None
+        ]
+        return "-".join(parts) or "tp0"
+
+    @classmethod
+    def parse(cls, key: str, text: bytes) -> "RingIdentity":
+        """The identity from the ring's JSON text.
+
+        Raises:
+            ValueError: not JSON, or a field is missing or of another type.
+        """
+        try:
+            values = json.loads(text)
+            json.dumps(values, ensure_ascii=False, allow_nan=False).encode()
+        except (ValueError, RecursionError) as error:  # broken characters are ValueErrors too
+            raise ValueError(f"identity is not JSON: {error}") from None
+        if not isinstance(values, dict):
+            raise ValueError("identity is not a JSON object")  # noqa: TRY004 (a bad file, not a bad call)
+        server, missing = values.get("server"), values.get("hooks_missing")
+        return cls(
+            key=key,
+            pid=_integer(values, "pid"),
+            parent_pid=_integer(values, "parent_pid"),
+            parent_start_ticks=_integer(values, "parent_start_ticks"),
+            tp_rank=_rank(values, "tp_rank"),
+            pp_rank=_rank(values, "pp_rank"),
+            dp_rank=_rank(values, "dp_rank"),
+            synchronous=bool(values.get("synchronous")),
+            sglang_version=str(values.get("sglang_version", "")),
+            plugin_version=str(values.get("plugin_version", "")),
+            hooks_missing=tuple(str(name) for name in missing) if isinstance(missing, list) else (),
+            monotonic_ns=_integer(values, "monotonic_ns"),
+            wall_ns=_integer(values, "wall_ns"),
+            server=server if isinstance(server, dict) else {},
+        )
+
+
+def _integer(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _INTEGER_MAX:
+        raise ValueError(f"identity field {name} is {str(value)[:40]}, not a whole number of 63 bits")
+    return value
+
+
+def _rank(values: Mapping[str, Any], name: str) -> int | None:
+    return None if values.get(name) is None else _integer(values, name)
+
+
+@dataclass(frozen=True)
+class RingCounters:
+    """What the writer says of itself; durations and times in monotonic nanoseconds."""
+
+    written: int = 0
+    failures: int = 0
+    unmatched: int = 0
+    heartbeat_ns: int = 0
+    stalled_since_ns: int = 0
+    gc_dropped: int = 0
+    disabled: int = 0
+    paused: int = 0
+
+
+@dataclass(frozen=True)
+class CycleBatch:
+    """Records read from one ring in one go.
+
+    `lost` counts records that were overwritten before they were read, `torn` records whose check failed.
+    """
+
+    target: str
+    ring: RingIdentity
+    counters: RingCounters
+    records: Records = field(compare=False)
+    next_sequence: int
+    lost: int
+    torn: int
+    alive: bool
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One value of one series of a target at the moment of its collection."""
+
+    target: str
+    name: str
+    value: float
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class ServerIdentity:
+    """What a server says it is; only allow-listed arguments, never a key or a token."""
+
+    target: str
+    url: str
+    version: str
+    model: str
+    arguments: Mapping[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class NoData:
+    """A source has nothing to say at present: a fact, not a failure."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One source among several failed; the others of the same collector went on. `reason` is one sentence."""
+
+    source: str
+    reason: str
+
+
+Sample = CycleBatch | Reading | ServerIdentity | NoData | Failure

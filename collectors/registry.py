@@ -1,0 +1,24 @@
+"""The one table of collectors: a new collector is added here, and nowhere else."""
+
+from collections.abc import Mapping
+
+from cyclewatch.collectors.base import Collector
+from cyclewatch.collectors.cycles import CyclesCollector
+from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.engine import EngineCollector
+from cyclewatch.collectors.fetch import HttpFetcher
+from cyclewatch.collectors.host import HostCollector
+from cyclewatch.config.settings import Settings
+
+
+def build_collectors(settings: Settings, discovery: Discovery, resume: Mapping[str, int]) -> list[Collector]:
+    """The collectors that the settings switch on. `resume` maps rings to the sequence to go on with."""
+    table: dict[str, tuple[bool, Collector]] = {
+        "cycles": (
+            settings.rings.enabled,
+            CyclesCollector(settings.rings, discovery, settings.host.proc, resume),
+        ),
+        "engine": (settings.engine.enabled, EngineCollector(settings.engine, discovery, HttpFetcher())),
+        "host": (settings.host.enabled, HostCollector(settings.host, discovery)),
+    }
+    return [collector for enabled, collector in table.values() if enabled]
