@@ -1,0 +1,215 @@
+"""Splitting the milliseconds of a change, and naming what is behind them.
+
+First version: what cycle records, host readings and change events can tell. Every claim has its evidence and
+its share of the slowdown; what nothing explains is said to be unexplained.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from cyclewatch.collectors.records import STAGES
+from cyclewatch.detectors.phases import Floats
+
+_SHARE_MIN = 0.2
+"""Smallest part of the slowdown that makes a candidate worth a line."""
+
+_EXPLAINED = 0.5
+"""Part of the slowdown from which on a cause on the host makes the stage it falls into a consequence."""
+
+STAGE_TEXT = {
+    "schedule": "choosing the next batch",
+    "input": "taking in requests",
+    "launch": "run_batch",
+    "wait": "the device",
+    "result": "handling results",
+    "rest": "outside the hooked stages",
+}
+
+
+class Status(StrEnum):
+    """How a claim is known."""
+
+    MEASURED = "measured"
+    INFERRED = "inferred"
+    NOT_SHOWN = "not shown"
+
+
+@dataclass(frozen=True)
+class StageMeans:
+    """Mean cycles of one load bucket over some windows; nanoseconds. `on_cpu_ratio` may be NaN."""
+
+    bucket: int
+    count: int
+    stages_ns: tuple[float, ...]
+    on_cpu_ratio: float
+
+
+@dataclass(frozen=True)
+class SplitPart:
+    """One part of the mean cycle, before and after; microseconds."""
+
+    part: str
+    before_us: float
+    after_us: float
+
+    @property
+    def delta_us(self) -> float:
+        """How much longer it became."""
+        return self.after_us - self.before_us
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A candidate for what is behind a change. `share` is its part of the slowdown, None where none can be given."""
+
+    kind: str
+    subject: str
+    score: float
+    share: float | None
+    status: Status
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of the time before and after a change.
+
+    `readings` maps the name of a ratio (of wall time) of the scheduler thread to its means before and after;
+    `events` are sentences on what changed close to the start.
+    """
+
+    before: Sequence[StageMeans]
+    after: Sequence[StageMeans]
+    synchronous: bool
+    readings: Mapping[str, tuple[float, float]]
+    events: Sequence[str]
+
+
+def split(before: Iterable[StageMeans], after: Iterable[StageMeans]) -> tuple[SplitPart, ...]:
+    """Mean stage times before and after, of the load buckets seen in both, weighted alike; empty where there is none.
+
+    The parts sum to the mean cycle time on both sides.
+    """
+    old, new = _by_bucket(before), _by_bucket(after)
+    common = sorted(set(old) & set(new))
+    if not common:
+        return ()
+    weights = np.array([new[bucket][0] for bucket in common], np.float64)
+    weights /= weights.sum()
+    before_ns = weights @ np.stack([old[bucket][1] for bucket in common])
+    after_ns = weights @ np.stack([new[bucket][1] for bucket in common])
+    return tuple(
+        SplitPart(stage, float(b) / 1e3, float(a) / 1e3)
+        for stage, b, a in zip(STAGES, before_ns, after_ns, strict=True)
+    )
+
+
+def _by_bucket(means: Iterable[StageMeans]) -> dict[int, tuple[int, Floats]]:
+    grouped: dict[int, list[StageMeans]] = defaultdict(list)
+    for mean in means:
+        grouped[mean.bucket].append(mean)
+    return {
+        bucket: (
+            sum(one.count for one in group),
+            np.average([one.stages_ns for one in group], axis=0, weights=[one.count for one in group]),
+        )
+        for bucket, group in grouped.items()
+    }
+
+
+def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
+    """Candidates for a slowdown, most likely first; says so where nothing explains it."""
+    before_us, after_us = sum(part.before_us for part in parts), sum(part.after_us for part in parts)
+    total_us = after_us - before_us
+    if not parts or total_us <= 0:
+        return ()
+    found = list(_ratio_causes(evidence, before_us, after_us))
+    explained = max((cause.share or 0.0 for cause in found), default=0.0)
+    found.extend(_stage_causes(evidence, parts, before_us, after_us, explained))
+    found.extend(_event_causes(evidence))
+    if not any(cause.share and cause.share >= _SHARE_MIN for cause in found):
+        found.append(
+            Cause(
+                "unexplained",
+                "no part of the cycle stands out",
+                0.1,
+                None,
+                Status.NOT_SHOWN,
+                (_total(before_us, after_us),),
+            )
+        )
+    return tuple(sorted(found, key=lambda cause: -cause.score))
+
+
+def _total(before_us: float, after_us: float) -> str:
+    return f"mean cycle {before_us / 1e3:.3f} ms before, {after_us / 1e3:.3f} ms after"
+
+
+def _ratio_causes(evidence: Evidence, before_us: float, after_us: float) -> Iterable[Cause]:
+    """Ratios of wall time that the scheduler thread lost to others, as microseconds of a cycle."""
+    texts = {
+        "host.run_queue_wait_ratio": (
+            "run_queue_wait",
+            "the scheduler thread waits for a CPU that others use",
+        ),
+        "host.cgroup_throttled_ratio": (
+            "cgroup_throttling",
+            "the server's control group has used up its CPU quota",
+        ),
+        "cycles.collected_ratio": ("garbage_collection", "Python's garbage collector stops the scheduler"),
+    }
+    for name, (kind, subject) in texts.items():
+        if name not in evidence.readings:
+            continue
+        before, after = evidence.readings[name]
+        share = (after * after_us - before * before_us) / (after_us - before_us)
+        if share >= _SHARE_MIN:
+            proof = f"{name} {before:.1%} of the time before, {after:.1%} after"
+            share = min(share, 1.0)
+            yield Cause(kind, subject, 1.0 + share, share, Status.MEASURED, (proof,))
+
+
+def _stage_causes(
+    evidence: Evidence, parts: Sequence[SplitPart], before_us: float, after_us: float, explained: float
+) -> Iterable[Cause]:
+    """The stage that grew most; behind a measured cause on the host it is a consequence and ranks below it."""
+    total_us = after_us - before_us
+    worst = max(parts, key=lambda part: part.delta_us)
+    share = worst.delta_us / total_us
+    if share < _SHARE_MIN:
+        return
+    grown = f"{worst.delta_us / 1e3:+.3f} of {total_us / 1e3:+.3f} ms"
+    proof = [f"{worst.part}: {worst.before_us / 1e3:.3f} ms before, {worst.after_us / 1e3:.3f} ms after ({grown})"]
+    subject, kind = STAGE_TEXT[worst.part], f"stage_{worst.part}"
+    used_before, used_after = _on_cpu(evidence.before), _on_cpu(evidence.after)
+    on_cpu_us = used_after * after_us - used_before * before_us
+    if worst.part == "wait" or not np.isfinite(on_cpu_us):
+        subject += ": takes longer"
+    else:
+        off = on_cpu_us < _EXPLAINED * worst.delta_us
+        subject += ": the scheduler thread is off the CPU longer" if off else ": the scheduler thread computes longer"
+        kind += "_blocked" if off else "_busy"
+        proof.append(
+            f"scheduler thread on the CPU {used_before * before_us / 1e3:.3f} ms a cycle before, "
+            f"{used_after * after_us / 1e3:.3f} ms after"
+        )
+    score = min(share, 1.0) * (0.5 if explained >= _EXPLAINED else 1.0)
+    yield Cause(kind, subject, score, min(share, 1.0), Status.MEASURED, tuple(proof))
+
+
+def _on_cpu(means: Iterable[StageMeans]) -> float:
+    """CPU time of the scheduler thread over cycle time, weighted by time; NaN where it was never sampled."""
+    sampled = [
+        (mean.on_cpu_ratio, mean.count * sum(mean.stages_ns)) for mean in means if np.isfinite(mean.on_cpu_ratio)
+    ]
+    weight = sum(time for _, time in sampled)
+    return sum(ratio * time for ratio, time in sampled) / weight if weight else float("nan")
+
+
+def _event_causes(evidence: Evidence) -> Iterable[Cause]:
+    for text in evidence.events:
+        yield Cause("change", text, 0.9, None, Status.INFERRED, ("it happened when the slowdown began",))

@@ -1,0 +1,95 @@
+"""The confirming test: is there one lasting shift in this stretch, where, how large, how sure?"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from cyclewatch.detectors.phases import Floats
+from cyclewatch.detectors.robust import autocorrelation, clip_outliers, robust_sigma
+
+_Z_95 = 1.959964
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The most likely single shift of a series of logs: a statistic, not yet a decision.
+
+    `position` is the first value of the new level, `windows_after` how many values stand at it. `before` and
+    `after` are mean log levels; `effect` is relative (0.05 is 5 % slower), `ci` its 95 % interval; `p_value`
+    allows for every position having been tried.
+    """
+
+    position: int
+    windows_after: int
+    before: float
+    after: float
+    effect: float
+    ci: tuple[float, float]
+    p_value: float
+    sigma: float
+
+
+def most_likely_shift(values: Floats, min_before: int, min_after: int, sigma_floor: float = 0.0) -> Shift | None:
+    """The split of `values`, shape (n,), with the largest standardised difference of means; None if too short.
+
+    Noise is the long-run standard deviation of the residuals around both levels (at least `sigma_floor`), so
+    that neighbours that move together do not look like a shift; single spikes are pulled in first. The
+    p-value is the tail of the largest standardised Brownian bridge (Csörgő and Horváth, Limit Theorems in
+    Change-Point Analysis, 1997, eq. 1.3.26), with Student's correction for a short series.
+    """
+    n = len(values)
+    if min_before < 1 or min_after < 1 or n < min_before + min_after:
+        return None
+    centre = _local_medians(values)
+    clipped = centre + clip_outliers(values - centre, 0.0, robust_sigma(values - centre))
+    sums = np.concatenate(([0.0], np.cumsum(clipped)))
+    splits = np.arange(min_before, n - min_after + 1)
+    before = sums[splits] / splits
+    after = (sums[n] - sums[splits]) / (n - splits)
+    weight = np.sqrt(splits * (n - splits) / n)
+    best = int(np.argmax(np.abs(after - before) * weight))
+    position = int(splits[best])
+    level_before, level_after = float(before[best]), float(after[best])
+
+    residuals = clipped - np.where(np.arange(n) < position, level_before, level_after)
+    r = autocorrelation(residuals)
+    freedom = max(n * (1 - r) / (1 + r) - 2, 1.0)
+    spread = math.sqrt(float(residuals @ residuals) / max(n - 2, 1))
+    sigma = max(spread * math.sqrt((1 + r) / (1 - r)), sigma_floor, 1e-9)
+    difference = level_after - level_before
+    score = abs(difference) * float(weight[best]) / sigma
+    half_width = _Z_95 * math.sqrt(1 + 2 / freedom) * sigma / float(weight[best])
+    edge = max(min(min_before, min_after) / n, 1.0 / n)
+    return Shift(
+        position=position,
+        windows_after=n - position,
+        before=level_before,
+        after=level_after,
+        effect=math.expm1(difference),
+        ci=(math.expm1(difference - half_width), math.expm1(difference + half_width)),
+        p_value=_tail(_normal_equivalent(score, freedom), edge),
+        sigma=sigma,
+    )
+
+
+def _local_medians(values: Floats, width: int = 5) -> Floats:
+    """Running medians of `width` values: they follow a step and pass over a spike; shape kept."""
+    half = width // 2
+    padded = np.pad(values, half, mode="edge")
+    medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
+    return medians
+
+
+def _normal_equivalent(t: float, freedom: float) -> float:
+    """Normal score with about the tail of Student's t (Wallace 1959)."""
+    return math.sqrt(max(freedom * math.log1p(t * t / freedom), 0.0)) * (1 - 2 / (8 * freedom + 3))
+
+
+def _tail(score: float, edge: float) -> float:
+    """P(sup |B(t)| / sqrt(t (1 - t)) > score) over edge <= t <= 1 - edge."""
+    if score < 1.5:  # noqa: PLR2004 (the expansion holds in the tail only)
+        return 1.0
+    density = score * math.exp(-score * score / 2) / math.sqrt(2 * math.pi)
+    width = 2 * math.log((1 - edge) / edge) if edge < 0.5 else 0.0  # noqa: PLR2004 (half of the series)
+    return min(1.0, density * ((1 - 1 / score**2) * width + 4 / score**2))

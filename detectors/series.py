@@ -1,0 +1,224 @@
+"""Watching one phase of one rank: reference, online statistic, confirmation.
+
+`SeriesDetector.update` takes one window and gives what follows from it. All state is in plain values that can
+be saved and restored, so that a restarted daemon comes to the same verdicts.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from cyclewatch.collectors.records import Records
+from cyclewatch.detectors.decision import (
+    MIN_AFTER_WINDOWS,
+    MIN_BEFORE_WINDOWS,
+    SUSPICION_RUN_LENGTH,
+    Parameters,
+    decide,
+)
+from cyclewatch.detectors.online import Cusum, Direction, Suspicion
+from cyclewatch.detectors.phases import Floats, Phase
+from cyclewatch.detectors.robust import long_run_sigma
+from cyclewatch.detectors.segmentation import most_likely_shift
+from cyclewatch.detectors.windows import CellWindow
+from cyclewatch.detectors.workload import Row, WorkloadModel
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Level:
+    """Measured against expected cycle time in one window.
+
+    `log_ratio` is the median of log(measured / expected), `standard_error` its own; `known` of `total` cycles
+    had a load that the model has seen.
+    """
+
+    at_ns: int
+    log_ratio: float
+    standard_error: float
+    known: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """A confirmed lasting shift. Times are UTC nanoseconds; levels are logs of measured over reference."""
+
+    direction: Direction
+    started_at_ns: int
+    detected_at_ns: int
+    before: float
+    after: float
+    effect: float
+    ci: tuple[float, float]
+    probability: float
+    windows_after: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one window led to."""
+
+    level: Level | None = None
+    suspicion: Suspicion | None = None
+    settled: bool = False
+    change: Change | None = None
+    reason: str = ""
+
+
+class SeriesDetector:
+    """Detects lasting changes of one phase of one rank against its own reference."""
+
+    def __init__(self, phase: Phase, parameters: Parameters) -> None:
+        self.phase = phase
+        self.parameters = parameters
+        self.model = WorkloadModel(phase)
+        self._reference: list[tuple[int, list[Row]]] = []
+        self._history: deque[tuple[int, float]] = deque(maxlen=parameters.history_windows)
+        self._level = 0.0
+        self._sigma = 0.0
+        self._cusum: Cusum | None = None
+        self._last_ns = -1
+
+    @property
+    def settled(self) -> bool:
+        """Whether the reference stands."""
+        return self._cusum is not None
+
+    @property
+    def progress(self) -> float:
+        """How much of the reference has been seen, 0 to 1."""
+        return 1.0 if self.settled else len(self._reference) / self.parameters.reference_windows
+
+    @property
+    def level(self) -> float:
+        """The level taken as normal at present: log of measured over reference, 0 until a change was confirmed."""
+        return self._level
+
+    def update(self, at_ns: int, cycles: Records, cells: Iterable[CellWindow]) -> Verdict:
+        """Take the judged cycles of the window that starts at `at_ns` (UTC); windows must come in order of time."""
+        if at_ns <= self._last_ns:
+            return Verdict(reason="window out of order")
+        self._last_ns = at_ns
+        if len(cycles) < self.parameters.min_cycles:
+            return Verdict(reason="too few cycles")
+        if self._cusum is None:
+            return self._learn_reference(at_ns, list(cells))
+        level = self._measure(at_ns, cycles)
+        if level.known < self.parameters.min_cycles:
+            self._learn_loads(cells)
+            return Verdict(level=level, reason="load not seen before")
+        self._history.append((at_ns, level.log_ratio))
+        suspicion = self._cusum.update(len(self._history), level.log_ratio)
+        if suspicion is None:
+            self._learn_loads(cells)
+            return Verdict(level=level)
+        change, reason = self._confirm(at_ns)
+        return Verdict(level=level, suspicion=suspicion, change=change, reason=reason)
+
+    def _learn_reference(self, at_ns: int, cells: list[CellWindow]) -> Verdict:
+        self._reference.append((at_ns, [Row.of(cell) for cell in cells]))
+        if len(self._reference) < self.parameters.reference_windows:
+            return Verdict(reason="learning the reference")
+        self.model.fit(row for _, rows in self._reference for row in rows)
+        levels = [(start_ns, self._cells_level(rows)) for start_ns, rows in self._reference]
+        self._history.extend((start_ns, level) for start_ns, level in levels if np.isfinite(level))
+        values = np.array([level for _, level in self._history])
+        self._sigma = long_run_sigma(values - np.median(values)) if len(values) else 0.0
+        self._reference = []
+        self._arm(0.0)
+        return Verdict(settled=True, reason="the reference stands")
+
+    def _cells_level(self, rows: list[Row]) -> float:
+        """Mean log ratio of a reference window over its known cells, weighted by cycles; NaN without any."""
+        known = [row for row in rows if row.bucket in self.model.offsets]
+        if not known:
+            return float("nan")
+        residuals = [self.model.residual(row) for row in known]
+        return float(np.average(residuals, weights=[row.count for row in known]))
+
+    def _measure(self, at_ns: int, cycles: Records) -> Level:
+        ratio, known = self.model.log_ratio(cycles)
+        values: Floats = ratio[known]
+        if not len(values):
+            return Level(at_ns, float("nan"), float("nan"), 0, len(cycles))
+        median = float(np.median(values))
+        low, high = np.quantile(values, (0.25, 0.75))
+        # Standard error of a median of normal data, the spread taken from the quartiles.
+        error = 1.2533 * float(high - low) / 1.349 / float(np.sqrt(len(values)))
+        return Level(at_ns, median, error, len(values), len(cycles))
+
+    def _confirm(self, at_ns: int) -> tuple[Change | None, str]:
+        values = np.array([value for _, value in self._history])
+        shift = most_likely_shift(
+            values,
+            min(MIN_BEFORE_WINDOWS, len(values) // 2),
+            MIN_AFTER_WINDOWS,
+            self._sigma,
+        )
+        decision = decide(shift, self.parameters)
+        if shift is None or not decision.accepted:
+            return None, decision.reason
+        started_at_ns = self._history[shift.position][0]
+        change = Change(
+            direction=Direction.SLOWER if shift.after > shift.before else Direction.FASTER,
+            started_at_ns=started_at_ns,
+            detected_at_ns=at_ns + self.parameters.window_ns,
+            before=shift.before,
+            after=shift.after,
+            effect=shift.effect,
+            ci=shift.ci,
+            probability=1.0 - shift.p_value,
+            windows_after=shift.windows_after,
+        )
+        for _ in range(shift.position):
+            self._history.popleft()
+        self._arm(shift.after)
+        return change, ""
+
+    def _arm(self, level: float) -> None:
+        """Take `level` as normal from now on."""
+        self._level = level
+        sigma = max(self._sigma, 0.1 * self.parameters.min_shift)
+        self._cusum = Cusum(level, sigma, self.parameters.min_shift / 2, SUSPICION_RUN_LENGTH)
+
+    def _learn_loads(self, cells: Iterable[CellWindow]) -> None:
+        self.model.learn(cells, self.parameters.reference_windows // 2, self._level)
+
+    def state(self) -> dict[str, Any]:
+        """All that `restore` needs, as JSON values."""
+        return {
+            "version": VERSION,
+            "model": self.model.state(),
+            "reference": [[start_ns, [asdict(row) for row in rows]] for start_ns, rows in self._reference],
+            "history": [list(entry) for entry in self._history],
+            "level": self._level,
+            "sigma": self._sigma,
+            "cusum": self._cusum.state() if self._cusum else None,
+            "last_ns": self._last_ns,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state.
+
+        Raises:
+            ValueError: the state is of another version.
+            KeyError: the state is not one.
+        """
+        if state["version"] != VERSION:
+            raise ValueError(f"detector state of version {state['version']}, this release reads {VERSION}")
+        self.model = WorkloadModel.from_state(state["model"])
+        self._reference = [(int(start_ns), [Row(**row) for row in rows]) for start_ns, rows in state["reference"]]
+        self._history.clear()
+        self._history.extend((int(at_ns), float(value)) for at_ns, value in state["history"])
+        self._sigma = float(state["sigma"])
+        self._last_ns = int(state["last_ns"])
+        self._cusum = None
+        if state["cusum"] is not None:
+            self._arm(float(state["level"]))
+            assert self._cusum is not None
+            self._cusum.restore(state["cusum"])
