@@ -1,0 +1,20 @@
+"""The application: commands are registered here."""
+
+import typer
+
+from cyclewatch.daemon.cli import configuration, demo, doctor, regressions, run, status
+
+app = typer.Typer(
+    name="cyclewatch",
+    help="Did serving get slower, and what made it slower? Watches SGLang servers on this node.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("run")(run.run)
+app.command("demo")(demo.demo)
+app.command("status")(status.status)
+app.command("doctor")(doctor.doctor)
+app.add_typer(regressions.app, name="regressions")
+app.add_typer(configuration.app, name="config")

@@ -1,0 +1,66 @@
+"""What every command shares: the configuration option, errors in one sentence, and how values are shown."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from cyclewatch.config.load import ConfigError, load_settings
+from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.store.database import StoreError, open_database
+from cyclewatch.daemon.store.history import StoreHistory
+
+EXIT_ERROR = 1
+EXIT_CONFIG = 2
+EXIT_FOUND = 3
+"""`doctor` found something to mend; `regressions list --fail` found an open regression."""
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", help="TOML file; default /etc/cyclewatch/cyclewatch.toml, where it exists."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+
+
+def settings_or_exit(path: Path | None) -> Settings:
+    """The settings; a wrong one ends the command with exit code 2."""
+    try:
+        return load_settings(path)
+    except ConfigError as error:
+        typer.echo(f"cyclewatch: {error}", err=True)
+        raise typer.Exit(EXIT_CONFIG) from None
+
+
+def history_or_exit(settings: Settings) -> StoreHistory:
+    """The stored past; a database that cannot be read ends the command with exit code 1."""
+    with errors_exit():
+        return StoreHistory(open_database(settings.database_url, create=False))
+
+
+@contextlib.contextmanager
+def errors_exit() -> Iterator[None]:
+    """An expected error becomes one sentence and exit code 1."""
+    from cyclewatch.daemon.web.server import WebError
+
+    try:
+        yield
+    except (StoreError, WebError) as error:
+        typer.echo(f"cyclewatch: {error}", err=True)
+        raise typer.Exit(EXIT_ERROR) from None
+
+
+def console() -> Console:
+    """Where text for people goes; wide enough for tables where the output is not a terminal."""
+    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
+
+
+def utc(at_ns: int | None) -> str | None:
+    """An instant as ISO 8601 in UTC, to the second."""
+    if at_ns is None:
+        return None
+    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,235 @@
+"""What is missing on this node, and how to mend it: each check is one function."""
+
+import ctypes
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import psutil
+
+from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.fetch import Fetcher, FetchError
+from cyclewatch.collectors.records import RingCounters, RingIdentity
+from cyclewatch.collectors.ring import RingError, RingReader
+from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.store.database import StoreError, open_database
+from cyclewatch.daemon.store.history import StoreHistory
+
+_STALE_S = 30.0
+_RING_VARIABLE = "CYCLEWATCH_RING_DIR"
+_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
+_PROBE_TIMEOUT_S = 3.0
+_PROBE_BYTES = 1 << 22
+
+
+class Level(StrEnum):
+    """How a check came out."""
+
+    GOOD = "good"
+    NOTE = "note"
+    BAD = "bad"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding; `mend` says what to do, and is empty where all is well."""
+
+    subject: str
+    level: Level
+    finding: str
+    mend: str = ""
+
+
+@dataclass(frozen=True)
+class OpenRing:
+    """A ring as the doctor found it."""
+
+    path: Path
+    identity: RingIdentity
+    counters: RingCounters | None
+
+
+def examine(settings: Settings, fetcher: Fetcher) -> Iterator[Check]:
+    """All checks, in the order of the way of the data."""
+    yield from _ring_directory(settings.rings.directory)
+    rings: list[OpenRing] = []
+    for found in _rings(settings.rings.directory):
+        if isinstance(found, Check):
+            yield found
+        else:
+            rings.append(found)
+    discovery = Discovery(settings.targets)
+    for ring in rings:
+        yield from _hook(ring, discovery.note(ring.identity))
+    yield from _servers_without_ring(rings, settings.rings.directory)
+    yield from _servers(discovery, fetcher)
+    yield _nvml()
+    yield from _store(settings)
+
+
+def _ring_directory(directory: Path) -> Iterator[Check]:
+    subject = f"ring directory {directory}"
+    mend = (
+        f"create it on tmpfs and set {_RING_VARIABLE}={directory} for SGLang: "
+        f"install -d -m 2770 -g GROUP {directory} (GROUP: one that SGLang and cyclewatch share)"
+    )
+    if not directory.is_dir():
+        yield Check(subject, Level.BAD, "does not exist", mend)
+        return
+    kind = _file_system(directory)
+    if kind not in _MEMORY_FILE_SYSTEMS:
+        yield Check(subject, Level.BAD, f"is on {kind}, not on tmpfs: the hook refuses to write there", mend)
+    elif not os.access(directory, os.R_OK | os.X_OK):
+        yield Check(subject, Level.BAD, "cannot be read by this user", "join the group that owns the directory")
+    elif not os.access(directory, os.W_OK):
+        yield Check(
+            subject,
+            Level.NOTE,
+            "cannot be written by this user",
+            "the rings of ended servers will not be cleared away",
+        )
+    else:
+        yield Check(subject, Level.GOOD, f"is on {kind}")
+
+
+def _file_system(path: Path) -> str:
+    """Type of the file system that `path` is on."""
+    real = path.resolve()
+    mounts = [
+        (Path(mount.mountpoint), mount.fstype)
+        for mount in psutil.disk_partitions(all=True)
+        if real.is_relative_to(mount.mountpoint)
+    ]
+    # Of several mounts on one place the last one is seen.
+    return max(enumerate(mounts), key=lambda entry: (len(entry[1][0].parts), entry[0]))[1][1] if mounts else "unknown"
+
+
+def _rings(directory: Path) -> Iterator[OpenRing | Check]:
+    if not directory.is_dir() or not os.access(directory, os.R_OK | os.X_OK):
+        return
+    paths = sorted(directory.glob("*.ring"))
+    if not paths:
+        yield Check(
+            "rings",
+            Level.BAD,
+            f"none in {directory}",
+            f"install cyclewatch-sglang into SGLang's environment, set {_RING_VARIABLE}={directory}, restart SGLang",
+        )
+    for path in paths:
+        try:
+            reader = RingReader(path)
+        except (RingError, OSError) as error:
+            yield Check(f"ring {path.name}", Level.BAD, str(error), "remove the file, or install matching releases")
+            continue
+        yield OpenRing(path, reader.identity, reader.counters())
+        reader.close()
+
+
+def _hook(ring: OpenRing, target: str) -> Iterator[Check]:
+    subject = f"hook in {target} {ring.identity.rank} (pid {ring.identity.pid})"
+    counters = ring.counters
+    missing = ", ".join(ring.identity.hooks_missing)
+    if not psutil.pid_exists(ring.identity.pid) and not _foreign_namespace(ring.path):
+        yield Check(subject, Level.NOTE, "the server has ended; its ring is left over", f"remove {ring.path}")
+    elif counters is None:
+        yield Check(subject, Level.BAD, "its counters are damaged", "restart SGLang")
+    elif counters.disabled:
+        yield Check(
+            subject,
+            Level.BAD,
+            f"switched itself off after {counters.failures} failures of its own",
+            "see the server's log for cyclewatch_sglang, report it, restart SGLang",
+        )
+    elif (age_s := (time.monotonic_ns() - counters.heartbeat_ns) / 1e9) > _STALE_S:
+        yield Check(
+            subject,
+            Level.BAD,
+            f"last seen {age_s:.0f} s ago",
+            "the scheduler's loop hangs: see the server's log",
+        )
+    else:
+        yield Check(subject, Level.GOOD, f"alive, {counters.written} records, SGLang {ring.identity.sglang_version}")
+    if missing:
+        yield Check(
+            subject,
+            Level.NOTE,
+            f"hook points not found in this SGLang: {missing}",
+            "those stages are not timed",
+        )
+
+
+def _foreign_namespace(path: Path) -> bool:
+    return path.name.partition("-")[0] != str(Path("/proc/self/ns/pid").stat().st_ino)
+
+
+def _servers_without_ring(rings: list[OpenRing], directory: Path) -> Iterator[Check]:
+    """Schedulers on this node that no ring belongs to."""
+    known = {ring.identity.pid for ring in rings}
+    for process in psutil.process_iter():
+        try:
+            command = process.cmdline()
+            if not any("sglang::scheduler" in part for part in command[:1]) or process.pid in known:
+                continue
+            value = process.environ().get(_RING_VARIABLE)
+        except (psutil.NoSuchProcess, psutil.ZombieProcess):
+            continue
+        except psutil.AccessDenied:
+            value = None
+        subject = f"SGLang scheduler (pid {process.pid})"
+        if value is None:
+            mend = f"set {_RING_VARIABLE}={directory} in its environment and restart it"
+            yield Check(subject, Level.BAD, f"has no ring; {_RING_VARIABLE} is not set there, or not readable", mend)
+        elif Path(value) != directory:
+            mend = f"give rings.directory and {_RING_VARIABLE} the same value"
+            yield Check(subject, Level.BAD, f"writes its ring to {value}", mend)
+        else:
+            mend = "install cyclewatch-sglang into its Python environment; check SGLANG_PLUGINS; see the server's log"
+            yield Check(subject, Level.BAD, "has no ring although the variable is set: the plugin is not loaded", mend)
+
+
+def _servers(discovery: Discovery, fetcher: Fetcher) -> Iterator[Check]:
+    servers = discovery.servers()
+    if not servers:
+        yield Check("SGLang over HTTP", Level.NOTE, "no server known", "add [[targets]] to the configuration")
+    for server in servers:
+        subject = f"SGLang {server.target} at {server.url}"
+        try:
+            answer = fetcher.get(f"{server.url}/metrics", timeout_s=_PROBE_TIMEOUT_S, max_bytes=_PROBE_BYTES)
+        except FetchError as error:
+            yield Check(subject, Level.BAD, str(error), "check the address in [[targets]] and that the server runs")
+            continue
+        if answer.status != 200:  # noqa: PLR2004 (HTTP's good)
+            mend = "start SGLang with --enable-metrics"
+            yield Check(subject, Level.NOTE, f"answers, but /metrics with {answer.status}", mend)
+        else:
+            yield Check(subject, Level.GOOD, "answers, with metrics")
+
+
+def _nvml() -> Check:
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return Check(
+            "NVML",
+            Level.NOTE,
+            "libnvidia-ml.so.1 is absent",
+            "without an NVIDIA driver there is no GPU to read",
+        )
+    return Check("NVML", Level.GOOD, "present")
+
+
+def _store(settings: Settings) -> Iterator[Check]:
+    try:
+        history = StoreHistory(open_database(settings.database_url, create=False))
+        stored_ns, _ = history.status().get("targets", (0, {}))
+    except StoreError as error:
+        yield Check("store", Level.BAD, str(error), "start the daemon: cyclewatch run")
+        return
+    age_s = time.time() - stored_ns / 1e9
+    if age_s > _STALE_S:
+        yield Check("daemon", Level.BAD, f"last stored something {age_s:.0f} s ago", "start it: cyclewatch run")
+    else:
+        yield Check("daemon", Level.GOOD, "runs and stores")

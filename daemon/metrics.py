@@ -1,0 +1,215 @@
+"""What Prometheus reads: counters of the daemon, and the state of every target as the last turn left it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from cyclewatch.collectors.records import Reading, RingCounters
+
+
+@dataclass(frozen=True)
+class PhaseState:
+    """One phase of one rank after the last turn. `median_s` in seconds; `ratio` is measured over expected."""
+
+    target: str
+    rank: str
+    phase: str
+    median_s: float
+    ratio: float | None
+    baseline_progress: float
+    regression_open: bool
+
+
+@dataclass(frozen=True)
+class RingState:
+    """One ring after the last turn."""
+
+    target: str
+    rank: str
+    counters: RingCounters
+    read: int
+    lost: int
+    torn: int
+    alive: bool
+    heartbeat_age_s: float
+
+
+@dataclass(eq=False)
+class StateCollector:
+    """Gives the latest states to Prometheus. The pipeline replaces whole mappings, so no lock is needed."""
+
+    phases: Mapping[str, PhaseState] = field(default_factory=dict)
+    rings: Mapping[str, RingState] = field(default_factory=dict)
+    readings: Mapping[str, Reading] = field(default_factory=dict)
+
+    def collect(self) -> Iterator[Metric]:
+        """All families; a target that is gone is gone from here too."""
+        yield from self._phases()
+        yield from self._rings()
+        yield from self._readings()
+
+    def _phases(self) -> Iterator[Metric]:
+        labels = ("target", "rank", "phase")
+        median = GaugeMetricFamily(
+            "cyclewatch_cycle_median_seconds", "Median cycle time in the last window.", labels=labels
+        )
+        ratio = GaugeMetricFamily(
+            "cyclewatch_cycle_expected_ratio",
+            "Measured over expected cycle time in the last window.",
+            labels=labels,
+        )
+        progress = GaugeMetricFamily(
+            "cyclewatch_baseline_progress_ratio", "How much of the baseline has been seen.", labels=labels
+        )
+        regression = GaugeMetricFamily(
+            "cyclewatch_regression_open", "1 while a regression of this phase is open.", labels=labels
+        )
+        for state in self.phases.values():
+            values = (state.target, state.rank, state.phase)
+            median.add_metric(values, state.median_s)
+            if state.ratio is not None:
+                ratio.add_metric(values, state.ratio)
+            progress.add_metric(values, state.baseline_progress)
+            regression.add_metric(values, float(state.regression_open))
+        yield from (median, ratio, progress, regression)
+
+    def _rings(self) -> Iterator[Metric]:
+        labels = ("target", "rank")
+        gauges = {
+            "alive": GaugeMetricFamily("cyclewatch_hook_alive", "1 while the writing process runs.", labels=labels),
+            "disabled": GaugeMetricFamily(
+                "cyclewatch_hook_disabled", "1 after the hook switched itself off.", labels=labels
+            ),
+            "age": GaugeMetricFamily(
+                "cyclewatch_hook_heartbeat_age_seconds",
+                "Time since the scheduler's loop last turned.",
+                labels=labels,
+            ),
+        }
+        counters = {
+            "read": CounterMetricFamily("cyclewatch_ring_records_read", "Records read.", labels=labels),
+            "lost": CounterMetricFamily("cyclewatch_ring_records_lost", "Records overwritten unread.", labels=labels),
+            "torn": CounterMetricFamily("cyclewatch_ring_records_torn", "Records with a wrong check.", labels=labels),
+            "failures": CounterMetricFamily(
+                "cyclewatch_hook_failures", "Failures of the hook's own code.", labels=labels
+            ),
+            "unmatched": CounterMetricFamily(
+                "cyclewatch_hook_unmatched", "Launches and results that found no partner.", labels=labels
+            ),
+        }
+        for ring in self.rings.values():
+            values = (ring.target, ring.rank)
+            gauges["alive"].add_metric(values, float(ring.alive))
+            gauges["disabled"].add_metric(values, float(ring.counters.disabled > 0))
+            gauges["age"].add_metric(values, ring.heartbeat_age_s)
+            counters["read"].add_metric(values, ring.read)
+            counters["lost"].add_metric(values, ring.lost)
+            counters["torn"].add_metric(values, ring.torn)
+            counters["failures"].add_metric(values, ring.counters.failures)
+            counters["unmatched"].add_metric(values, ring.counters.unmatched)
+        yield from gauges.values()
+        yield from counters.values()
+
+    def _readings(self) -> Iterator[Metric]:
+        families: dict[str, GaugeMetricFamily] = {}
+        for reading in self.readings.values():
+            names = ("target", *(name for name, _ in reading.labels))
+            name = metric_name(reading.name)
+            family = families.setdefault(name, GaugeMetricFamily(name, f"Reading {reading.name}.", labels=names))
+            family.add_metric((reading.target, *(value for _, value in reading.labels)), reading.value)
+        yield from families.values()
+
+
+def metric_name(reading: str) -> str:
+    """Prometheus name of a reading: `engine.ttft_mean_s` is `cyclewatch_engine_ttft_mean_seconds`."""
+    name = reading.replace(".", "_")
+    if name.endswith("_per_s"):
+        name = name.removesuffix("_s") + "_second"
+    elif name.endswith("_s"):
+        name = name.removesuffix("_s") + "_seconds"
+    return f"cyclewatch_{name}"
+
+
+class Metrics:
+    """All metrics of one daemon, on a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.state = StateCollector()
+        self.registry.register(self.state)
+        labels = ("collector",)
+        self.collector_seconds = Histogram(
+            "cyclewatch_collector_duration_seconds",
+            "Duration of one collection.",
+            labels,
+            registry=self.registry,
+            buckets=(0.0005, 0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0),
+        )
+        self.collector_success = Gauge(
+            "cyclewatch_collector_success", "1 if the last collection worked.", labels, registry=self.registry
+        )
+        self.collector_last = Gauge(
+            "cyclewatch_collector_last_success_timestamp_seconds",
+            "When the collector last worked.",
+            labels,
+            registry=self.registry,
+        )
+        self.collector_failures = Counter(
+            "cyclewatch_collector_failures",
+            "Collections or single sources that failed.",
+            labels,
+            registry=self.registry,
+        )
+        self.collector_missed = Counter(
+            "cyclewatch_collector_missed_runs",
+            "Scheduled runs left out because the one before had not ended.",
+            labels,
+            registry=self.registry,
+        )
+        self.collector_overdue = Gauge(
+            "cyclewatch_collector_overdue",
+            "1 while a collection is past its deadline.",
+            labels,
+            registry=self.registry,
+        )
+        self.samples_dropped = Counter(
+            "cyclewatch_samples_dropped",
+            "Samples dropped because the pipeline was behind.",
+            registry=self.registry,
+        )
+        self.records_refused = Counter(
+            "cyclewatch_records_refused",
+            "Cycle records that were implausible or too late for their window.",
+            ("reason",),
+            registry=self.registry,
+        )
+        self.regressions = Counter(
+            "cyclewatch_regressions_confirmed", "Regressions confirmed.", ("target",), registry=self.registry
+        )
+        self.suspicions = Counter(
+            "cyclewatch_suspicions",
+            "Windows in which a series was under suspicion.",
+            ("target",),
+            registry=self.registry,
+        )
+        self.store_pending = Gauge(
+            "cyclewatch_store_pending_batches", "Batches waiting for the database.", registry=self.registry
+        )
+        self.store_failures = Gauge(
+            "cyclewatch_store_write_failures",
+            "Failed attempts to write since the start.",
+            registry=self.registry,
+        )
+        self.store_dropped = Gauge(
+            "cyclewatch_store_dropped_rows",
+            "Measurements given up since the start while the database was away.",
+            registry=self.registry,
+        )
+        self.turn_seconds = Histogram(
+            "cyclewatch_turn_duration_seconds",
+            "Duration of one turn of the pipeline.",
+            registry=self.registry,
+            buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0),
+        )

@@ -1,0 +1,329 @@
+"""From samples to what is stored: windows, detection, attribution. One thread owns all of this."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import structlog
+
+from cyclewatch.collectors.base import Now
+from cyclewatch.collectors.records import CycleBatch, Reading, Records, Sample, ServerIdentity
+from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.findings import findings_of
+from cyclewatch.daemon.metrics import Metrics, PhaseState, RingState
+from cyclewatch.daemon.runs import RunRegistry
+from cyclewatch.daemon.store.unit import (
+    ChangeEvent,
+    RingPosition,
+    Run,
+    StoredLevel,
+    StoredRegression,
+    StoredSample,
+    StoredWindow,
+    Unit,
+)
+from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
+from cyclewatch.detectors.attribution import Evidence
+from cyclewatch.detectors.decision import Parameters
+from cyclewatch.detectors.tracking import Regression, State
+from cyclewatch.detectors.windows import Window, WindowCutter
+
+log = structlog.get_logger(__name__)
+
+_FUTURE_NS = 10 * 10**9
+_CYCLE_MAX_NS = 3600 * 10**9
+_FLUSH_INTERVAL_NS = 5 * 10**9
+_CHECKPOINT_INTERVAL_NS = 15 * 10**9
+
+
+class History(Protocol):
+    """What the store remembers, as far as detection and attribution ask for it."""
+
+    def detector_state(self, key: str) -> Mapping[str, Any] | None:
+        """Saved state of a detector."""
+        ...
+
+    def evidence(self, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool) -> Evidence:
+        """What is known of the time before and after a regression began."""
+        ...
+
+
+@dataclass
+class RingTrack:
+    """What the pipeline keeps of one ring."""
+
+    run: Run
+    rank: str
+    synchronous: bool
+    cutter: WindowCutter
+    next_sequence: int
+    batch: CycleBatch
+    read: int = 0
+    lost: int = 0
+    torn: int = 0
+    watches: dict[str, SeriesWatch] = field(default_factory=dict)
+
+
+class Pipeline:
+    """Takes samples, closes windows at every turn, and hands what came of them to the store."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        runs: RunRegistry,
+        history: History,
+        positions: Mapping[str, RingPosition],
+        submit: Callable[[Unit], None],
+    ) -> None:
+        self._windows = settings.windows
+        self._warmup_ns = int(settings.detection.warmup_s * 1e9)
+        self._length_ns = int(settings.windows.length_s * 1e9)
+        self._grace_ns = int(settings.windows.grace_s * 1e9)
+        self._parameters = Parameters.of(settings.detection, settings.windows)
+        self._metrics = metrics
+        self._runs = runs
+        self._history = history
+        self._positions = dict(positions)
+        self._submit = submit
+        self._rings: dict[str, RingTrack] = {}
+        self._unit = Unit(0)
+        self._readings: dict[str, Reading] = {}
+        self._phases: dict[str, PhaseState] = {}
+        self._changed: dict[str, SeriesWatch] = {}
+        self._flushed_ns = 0
+        self._checkpoint_ns = 0
+
+    def take(self, sample: Sample, now: Now) -> None:
+        """Take one sample; nothing is written before the next turn."""
+        if isinstance(sample, CycleBatch):
+            self._take_cycles(sample, now)
+        elif isinstance(sample, Reading):
+            stored = StoredSample(sample.target, sample.name, sample.labels, now.wall_ns, sample.value)
+            self._unit.samples.append(stored)
+            self._readings[stored.series_key] = sample
+        elif isinstance(sample, ServerIdentity):
+            self._note_events(self._runs.of_server(sample, now.wall_ns))
+
+    def turn(self, now: Now) -> None:
+        """Close the windows that are over, judge them, and hand everything to the store."""
+        offset_ns = now.wall_ns - now.monotonic_ns
+        for track in self._rings.values():
+            for window in track.cutter.close_until(now.monotonic_ns - self._grace_ns):
+                self._judge(track, window, window.index * self._length_ns + offset_ns)
+        self._publish(now)
+        if now.wall_ns - self._flushed_ns >= _FLUSH_INTERVAL_NS or self._unit.regressions:
+            due = now.wall_ns - self._checkpoint_ns >= _CHECKPOINT_INTERVAL_NS or bool(self._unit.regressions)
+            self.flush(now, checkpoint=due)
+
+    def flush(self, now: Now, *, checkpoint: bool) -> None:
+        """Hand what there is to the store; with a checkpoint, detectors and ring positions together.
+
+        A restart goes on from the last checkpoint and judges again what came after it: windows are written
+        over with equal ones, and a regression always takes a checkpoint along, so that it is neither lost nor
+        found twice.
+        """
+        unit = self._unit
+        unit.at_ns = self._flushed_ns = now.wall_ns
+        unit.status = self._status()
+        if checkpoint:
+            self._checkpoint_ns = now.wall_ns
+            unit.states = {watch.key.text: watch.state() for watch in self._changed.values()}
+            self._changed = {}
+            for key, track in self._rings.items():
+                position = track.cutter.first_open_sequence() or track.next_sequence
+                unit.rings.append(RingPosition(key, position, track.cutter.last_closed))
+                track.run = self._runs.seen(track.run, now.wall_ns)
+                unit.runs.append(track.run)
+        self._submit(unit)
+        self._unit = Unit(0)
+
+    def _take_cycles(self, batch: CycleBatch, now: Now) -> None:
+        track = self._rings.get(batch.ring.key) or self._begin(batch, now)
+        track.batch = batch
+        track.next_sequence = batch.next_sequence
+        track.read += len(batch.records)
+        track.lost += batch.lost
+        track.torn += batch.torn
+        records = self._plausible(batch.records, now.monotonic_ns)
+        late = track.cutter.add(records)
+        if late:
+            self._metrics.records_refused.labels("late").inc(late)
+        if not batch.alive and not len(batch.records) and not track.cutter.has_open:
+            log.info("server gone", target=batch.target, rank=track.rank, pid=batch.ring.pid)
+            del self._rings[batch.ring.key]
+            for watch in track.watches.values():
+                self._phases.pop(watch.key.text, None)
+            self._forget_readings(batch.target)
+
+    def _begin(self, batch: CycleBatch, now: Now) -> RingTrack:
+        run, events = self._runs.of_ring(batch.ring, batch.target)
+        self._unit.runs.append(run)
+        self._note_events(events)
+        saved = self._positions.pop(batch.ring.key, None)
+        last_window = saved.last_window if saved else now.monotonic_ns // self._length_ns - 10**6
+        track = RingTrack(
+            run=run,
+            rank=batch.ring.rank,
+            synchronous=batch.ring.synchronous,
+            cutter=WindowCutter(self._length_ns, last_window),
+            next_sequence=batch.next_sequence,
+            batch=batch,
+        )
+        self._rings[batch.ring.key] = track
+        log.info(
+            "watching",
+            target=batch.target,
+            rank=track.rank,
+            pid=batch.ring.pid,
+            sglang=run.version,
+            hooks_missing=list(batch.ring.hooks_missing),
+            resumed=saved is not None,
+        )
+        return track
+
+    def _plausible(self, records: Records, now_ns: int) -> Records:
+        """Records whose times can be true; a damaged writer must not open windows in the far future."""
+        good = (records["end_ns"] <= np.uint64(now_ns + _FUTURE_NS)) & (records["cycle_ns"] <= np.uint64(_CYCLE_MAX_NS))
+        refused = len(records) - int(good.sum())
+        if refused:
+            self._metrics.records_refused.labels("implausible").inc(refused)
+            return records[good]
+        return records
+
+    def _judge(self, track: RingTrack, window: Window, start_ns: int) -> None:
+        run = track.run
+        for cell in window.cells:
+            self._unit.windows.append(StoredWindow(run.key, track.rank, start_ns, self._length_ns, cell))
+        labels = (("rank", track.rank),)
+        for name, value in (
+            ("cycles.stalled_ratio", window.stalled_ns / self._length_ns),
+            ("cycles.collected_ratio", window.collected_ns / self._length_ns),
+        ):
+            self._unit.samples.append(StoredSample(run.target, name, labels, start_ns, value))
+        if start_ns < run.started_at_ns + self._warmup_ns:
+            return
+        for phase, cycles in window.cycles.items():
+            watch = track.watches.get(phase.value) or self._watch(track, phase.value)
+            cells = [cell for cell in window.cells if cell.phase is phase]
+            verdict, regression = watch.update(start_ns, cycles, cells)
+            self._changed[watch.key.text] = watch
+            if verdict.settled:
+                log.info("baseline stands", target=run.target, rank=track.rank, phase=phase.value)
+            if verdict.level is not None:
+                suspected = verdict.suspicion is not None
+                self._unit.levels.append(StoredLevel(run.key, track.rank, phase.value, verdict.level, suspected))
+                if suspected:
+                    self._metrics.suspicions.labels(run.target).inc()
+            if regression is not None:
+                self._found(track, watch, regression)
+            known = verdict.level is not None and math.isfinite(verdict.level.log_ratio)
+            self._phases[watch.key.text] = PhaseState(
+                target=run.target,
+                rank=track.rank,
+                phase=phase.value,
+                median_s=float(np.median(cycles["cycle_ns"])) / 1e9,
+                ratio=math.exp(verdict.level.log_ratio) if verdict.level is not None and known else None,
+                baseline_progress=watch.detector.progress,
+                regression_open=watch.tracker.open is not None,
+            )
+
+    def _watch(self, track: RingTrack, phase: str) -> SeriesWatch:
+        key = SeriesKey(track.run.target, track.rank, phase, track.run.fingerprint)
+        watch = SeriesWatch(key, self._parameters)
+        state = self._history.detector_state(key.text)
+        if state is not None:
+            watch.restore(state)
+        track.watches[phase] = watch
+        return watch
+
+    def _found(self, track: RingTrack, watch: SeriesWatch, regression: Regression) -> None:
+        """Store a regression that is new or altered, with what is known of its cause."""
+        if regression.state is not State.RESOLVED:
+            evidence = self._history.evidence(
+                track.run, track.rank, watch.key.phase, regression, synchronous=track.synchronous
+            )
+            watch.findings = findings_of(evidence)
+        found = watch.findings
+        self._unit.regressions.append(
+            StoredRegression(
+                track.run.key,
+                track.run.target,
+                track.rank,
+                watch.key.phase,
+                regression,
+                found.split,
+                found.causes,
+            )
+        )
+        if regression.state is State.OPEN:
+            self._metrics.regressions.labels(track.run.target).inc()
+        log.warning(
+            "improvement" if regression.state is State.NOTED else "regression",
+            state=regression.state.value,
+            target=track.run.target,
+            rank=track.rank,
+            phase=watch.key.phase,
+            effect=f"{regression.effect:+.1%}",
+            ci=f"{regression.ci[0]:+.1%} to {regression.ci[1]:+.1%}",
+            cause=found.causes[0]["subject"] if found.causes else "not shown",
+        )
+
+    def _note_events(self, events: Iterable[ChangeEvent]) -> None:
+        for event in events:
+            self._unit.events.append(event)
+            log.info(
+                "change",
+                target=event.target,
+                kind=event.kind,
+                subject=event.subject,
+                before=event.before,
+                after=event.after,
+            )
+
+    def _forget_readings(self, target: str) -> None:
+        """Drop the readings of a target that no ring belongs to any more."""
+        if all(track.run.target != target for track in self._rings.values()):
+            self._readings = {key: one for key, one in self._readings.items() if one.target != target}
+
+    def _publish(self, now: Now) -> None:
+        state = self._metrics.state
+        state.phases = dict(self._phases)
+        state.readings = dict(self._readings)
+        state.rings = {
+            key: RingState(
+                target=track.run.target,
+                rank=track.rank,
+                counters=track.batch.counters,
+                read=track.read,
+                lost=track.lost,
+                torn=track.torn,
+                alive=track.batch.alive,
+                heartbeat_age_s=max(0.0, (now.monotonic_ns - track.batch.counters.heartbeat_ns) / 1e9),
+            )
+            for key, track in self._rings.items()
+        }
+
+    def _status(self) -> dict[str, Mapping[str, Any]]:
+        """What `cyclewatch status` shows, by target."""
+        targets: dict[str, dict[str, Any]] = {}
+        for ring in self._metrics.state.rings.values():
+            entry = targets.setdefault(ring.target, {"ranks": [], "phases": []})
+            entry["ranks"].append(
+                {
+                    "rank": ring.rank,
+                    "alive": ring.alive,
+                    "disabled": ring.counters.disabled,
+                    "heartbeat_age_s": round(ring.heartbeat_age_s, 1),
+                    "read": ring.read,
+                    "lost": ring.lost,
+                    "torn": ring.torn,
+                }
+            )
+        for phase in self._phases.values():
+            if phase.target in targets:
+                row = {name: value for name, value in vars(phase).items() if name != "target"}
+                targets[phase.target]["phases"].append(row)
+        return {"targets": targets}

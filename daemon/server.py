@@ -1,0 +1,207 @@
+"""The daemon itself: start, run, drain, stop."""
+
+import contextlib
+import queue
+import signal
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import structlog
+
+from cyclewatch.collectors.base import Now
+from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.records import Sample
+from cyclewatch.collectors.registry import build_collectors
+from cyclewatch.collectors.runner import Outcome, Runner
+from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.clock import Clock, SystemClock
+from cyclewatch.daemon.metrics import Metrics
+from cyclewatch.daemon.pipeline import Pipeline
+from cyclewatch.daemon.runs import RunRegistry
+from cyclewatch.daemon.schedule import Schedule
+from cyclewatch.daemon.store.database import open_database
+from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.writer import StoreWriter
+from cyclewatch.daemon.web.app import Health, build_app
+from cyclewatch.daemon.web.server import WebServer
+
+log = structlog.get_logger(__name__)
+
+_QUEUE_SAMPLES = 20_000
+_TURN_S = 1.0
+_STALE_TURNS = 10
+_DRAIN_S = 10.0
+
+
+class Server:
+    """One daemon. `run` blocks until `stop` is called or a signal arrives.
+
+    Raises:
+        StoreError: the database cannot be opened.
+        WebError: the port cannot be listened on.
+    """
+
+    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        self.metrics = Metrics()
+        self._should_exit = threading.Event()
+        self._samples: queue.Queue[tuple[Sample, Now]] = queue.Queue(_QUEUE_SAMPLES)
+        self._last_turn_s = time.monotonic()
+        self._turns = 0
+        self._no_data: dict[str, str] = {}
+        self._failing: dict[str, tuple[str, ...]] = {}
+        engine = open_database(settings.database_url, create=True)
+        self.history = StoreHistory(engine)
+        self._engine = engine
+        self._writer = StoreWriter(engine, settings.store.max_pending)
+        positions = self.history.ring_positions()
+        node = settings.node or socket.gethostname()
+        self.pipeline = Pipeline(
+            settings,
+            self.metrics,
+            RunRegistry(node, _boot_id(settings.host.proc), self.history.runs()),
+            self.history,
+            positions,
+            self._writer.submit,
+        )
+        self.discovery = Discovery(settings.targets)
+        resume = {key: position.next_sequence for key, position in positions.items()}
+        self._runners = [
+            Runner(collector, self.clock.now, self._take, self._report)
+            for collector in build_collectors(settings, self.discovery, resume)
+        ]
+        self._schedule = Schedule(self._runners, self.clock, self._missed, self._overdue)
+        self.web = WebServer(settings.web, build_app(self.metrics.registry, self._healthy, self._ready))
+
+    def stop(self) -> None:
+        """Ask `run` to drain and return; may be called from any thread or a signal handler."""
+        self._should_exit.set()
+
+    def run(self) -> None:
+        """Sample, judge and store until asked to stop; then drain."""
+        if self.settings.web.enabled:
+            self.web.start()
+        self._writer.start()
+        self._schedule.start()
+        log.info(
+            "started",
+            database=self._engine.url.render_as_string(hide_password=True),
+            rings=str(self.settings.rings.directory),
+            metrics=f"{self.web.url}/metrics" if self.settings.web.enabled else "off",
+        )
+        try:
+            while not self._should_exit.is_set():
+                self._work(self.clock.real_seconds(_TURN_S))
+        finally:
+            self._drain()
+
+    def _work(self, turn_s: float) -> None:
+        """One turn: take samples for `turn_s` real seconds, then close and judge windows."""
+        deadline = time.monotonic() + turn_s
+        while (left := deadline - time.monotonic()) > 0 and not self._should_exit.is_set():
+            with contextlib.suppress(queue.Empty):
+                self.pipeline.take(*self._samples.get(timeout=min(left, 0.5)))
+        self._turn()
+
+    def _turn(self) -> None:
+        start_s = time.monotonic()
+        self.pipeline.turn(self.clock.now())
+        self.metrics.turn_seconds.observe(time.monotonic() - start_s)
+        self.metrics.store_pending.set(self._writer.pending)
+        self.metrics.store_failures.set(self._writer.failures)
+        self.metrics.store_dropped.set(self._writer.dropped)
+        self._last_turn_s = time.monotonic()
+        self._turns += 1
+
+    def _drain(self) -> None:
+        """Judge what has been sampled, write what has been judged, close everything."""
+        self._schedule.stop()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.pipeline.take(*self._samples.get_nowait())
+        self.pipeline.turn(self.clock.now())
+        self.pipeline.flush(self.clock.now(), checkpoint=True)
+        written = self._writer.stop(_DRAIN_S)
+        self.web.stop()
+        for runner in self._runners:
+            runner.collector.close()
+        self._engine.dispose()
+        log.info("stopped", everything_written=written)
+
+    def _take(self, sample: Sample) -> None:
+        try:
+            self._samples.put_nowait((sample, self.clock.now()))
+        except queue.Full:
+            self.metrics.samples_dropped.inc()
+
+    def _report(self, outcome: Outcome) -> None:
+        """Metrics of one collection; a failure is logged when it appears and when it goes, not every second."""
+        name = outcome.collector
+        self.metrics.collector_seconds.labels(name).observe(outcome.duration_s)
+        self.metrics.collector_success.labels(name).set(0.0 if outcome.failures else 1.0)
+        self.metrics.collector_failures.labels(name).inc(len(outcome.failures))
+        if not outcome.failures:
+            self.metrics.collector_last.labels(name).set(self.clock.now().wall_ns / 1e9)
+        before = self._failing.get(name, ())
+        for reason in outcome.failures:
+            if reason not in before:
+                log.error("collector failed", collector=name, reason=reason, exc_info=outcome.error)
+        if before and not outcome.failures:
+            log.info("collector works again", collector=name)
+        self._failing[name] = outcome.failures
+        if outcome.no_data != self._no_data.get(name, ""):
+            log.info("no data" if outcome.no_data else "data again", collector=name, reason=outcome.no_data)
+            self._no_data[name] = outcome.no_data
+
+    def _missed(self, name: str) -> None:
+        self.metrics.collector_missed.labels(name).inc()
+
+    def _overdue(self, name: str, overdue: bool) -> None:  # noqa: FBT001 (a callback's one value)
+        self.metrics.collector_overdue.labels(name).set(float(overdue))
+
+    def _healthy(self) -> Health:
+        age_s = time.monotonic() - self._last_turn_s
+        if age_s > _STALE_TURNS * _TURN_S:
+            return Health(good=False, reason=f"the pipeline has not turned for {age_s:.0f} s")
+        return Health(good=True, reason="ok")
+
+    def _ready(self) -> Health:
+        if self._turns == 0:
+            return Health(good=False, reason="starting")
+        health = self._healthy()
+        if not health.good:
+            return health
+        if self._writer.pending > self.settings.store.max_pending // 2:
+            return Health(good=False, reason=f"{self._writer.pending} batches wait for the database")
+        return Health(good=True, reason="ready")
+
+
+@contextlib.contextmanager
+def stop_on_signals(server: Server) -> Iterator[None]:
+    """SIGTERM and SIGINT drain the server; a second one ends the process as usual. Handlers are put back."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        signal.signal(number, previous[signal.Signals(number)])
+        server.stop()
+
+    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in previous:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _boot_id(proc: Path) -> str:
+    """This boot of the machine; part of a run's key, since process ids begin anew."""
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"

@@ -1,0 +1,1 @@
+"""The store: models, migrations, one writer, and the questions asked of it."""

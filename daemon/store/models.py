@@ -1,0 +1,183 @@
+"""Tables. Times are UTC nanoseconds in BIGINT, durations nanoseconds, ratios plain numbers."""
+
+from typing import Any
+
+from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, MetaData, String, Text
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+# SQLite gives row ids to INTEGER primary keys alone; elsewhere they are BIGINT.
+RowId = BigInteger().with_variant(Integer, "sqlite")
+
+
+class Base(DeclarativeBase):
+    """All tables; constraints have names on every database, so that migrations can change them."""
+
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(column_0_label)s",
+            "uq": "uq_%(table_name)s_%(column_0_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class RunRow(Base):
+    """One start of one server: what every sample hangs on."""
+
+    __tablename__ = "runs"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    key: Mapped[str] = mapped_column(String(160), unique=True)
+    node: Mapped[str] = mapped_column(String(253))
+    target: Mapped[str] = mapped_column(String(64), index=True)
+    started_at_ns: Mapped[int] = mapped_column(BigInteger)
+    last_seen_ns: Mapped[int] = mapped_column(BigInteger)
+    fingerprint: Mapped[str] = mapped_column(String(64), index=True)
+    version: Mapped[str] = mapped_column(String(64))
+    model: Mapped[str] = mapped_column(Text)
+    arguments: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class RingRow(Base):
+    """Where the reading of a ring goes on after a restart of the daemon."""
+
+    __tablename__ = "rings"
+
+    key: Mapped[str] = mapped_column(String(120), primary_key=True)
+    next_sequence: Mapped[int] = mapped_column(BigInteger)
+    last_window: Mapped[int] = mapped_column(BigInteger)
+    updated_at_ns: Mapped[int] = mapped_column(BigInteger)
+
+
+class WindowRow(Base):
+    """Cycles of one window, rank, phase and load bucket."""
+
+    __tablename__ = "windows"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    rank: Mapped[str] = mapped_column(String(32), primary_key=True)
+    phase: Mapped[str] = mapped_column(String(32), primary_key=True)
+    bucket: Mapped[int] = mapped_column(Integer, primary_key=True)
+    start_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    length_ns: Mapped[int] = mapped_column(BigInteger)
+    count: Mapped[int] = mapped_column(Integer)
+    mean_ns: Mapped[float] = mapped_column(Float)
+    p50_ns: Mapped[float] = mapped_column(Float)
+    p90_ns: Mapped[float] = mapped_column(Float)
+    p99_ns: Mapped[float] = mapped_column(Float)
+    max_ns: Mapped[float] = mapped_column(Float)
+    schedule_ns: Mapped[float] = mapped_column(Float)
+    input_ns: Mapped[float] = mapped_column(Float)
+    launch_ns: Mapped[float] = mapped_column(Float)
+    wait_ns: Mapped[float] = mapped_column(Float)
+    result_ns: Mapped[float] = mapped_column(Float)
+    rest_ns: Mapped[float] = mapped_column(Float)
+    on_cpu_ratio: Mapped[float | None] = mapped_column(Float)
+    batch_size: Mapped[float] = mapped_column(Float)
+    new_tokens: Mapped[float] = mapped_column(Float)
+    kv_tokens: Mapped[float] = mapped_column(Float)
+    queue_length: Mapped[float] = mapped_column(Float)
+
+    __table_args__ = (Index("ix_windows_start_ns", "start_ns"),)
+
+
+class LevelRow(Base):
+    """Measured against expected cycle time of one window, rank and phase."""
+
+    __tablename__ = "levels"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    rank: Mapped[str] = mapped_column(String(32), primary_key=True)
+    phase: Mapped[str] = mapped_column(String(32), primary_key=True)
+    start_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    log_ratio: Mapped[float | None] = mapped_column(Float)
+    standard_error: Mapped[float | None] = mapped_column(Float)
+    known: Mapped[int] = mapped_column(Integer)
+    total: Mapped[int] = mapped_column(Integer)
+    suspected: Mapped[bool] = mapped_column(Boolean)
+
+    __table_args__ = (Index("ix_levels_start_ns", "start_ns"),)
+
+
+class SeriesRow(Base):
+    """A series of plain values: host and engine readings, stalls, garbage collection."""
+
+    __tablename__ = "series"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    key: Mapped[str] = mapped_column(String(400), unique=True)
+    target: Mapped[str] = mapped_column(String(64), index=True)
+    name: Mapped[str] = mapped_column(String(64))
+    labels: Mapped[dict[str, str]] = mapped_column(JSON)
+
+
+class SampleRow(Base):
+    """One value of a series."""
+
+    __tablename__ = "samples"
+
+    series_id: Mapped[int] = mapped_column(ForeignKey("series.id"), primary_key=True)
+    at_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    value: Mapped[float] = mapped_column(Float)
+
+    __table_args__ = (Index("ix_samples_at_ns", "at_ns"),)
+
+
+class ChangeEventRow(Base):
+    """Something about a target changed: a restart, a version, an argument."""
+
+    __tablename__ = "change_events"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    key: Mapped[str] = mapped_column(String(400), unique=True)
+    target: Mapped[str] = mapped_column(String(64), index=True)
+    at_ns: Mapped[int] = mapped_column(BigInteger, index=True)
+    kind: Mapped[str] = mapped_column(String(32))
+    subject: Mapped[str] = mapped_column(String(128))
+    before: Mapped[str] = mapped_column(Text)
+    after: Mapped[str] = mapped_column(Text)
+
+
+class RegressionRow(Base):
+    """A lasting change of one rank and phase, with its causes."""
+
+    __tablename__ = "regressions"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    key: Mapped[str] = mapped_column(String(64), unique=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"))
+    target: Mapped[str] = mapped_column(String(64), index=True)
+    rank: Mapped[str] = mapped_column(String(32))
+    phase: Mapped[str] = mapped_column(String(32))
+    state: Mapped[str] = mapped_column(String(16), index=True)
+    direction: Mapped[str] = mapped_column(String(16))
+    started_at_ns: Mapped[int] = mapped_column(BigInteger, index=True)
+    detected_at_ns: Mapped[int] = mapped_column(BigInteger)
+    ended_at_ns: Mapped[int | None] = mapped_column(BigInteger)
+    effect: Mapped[float] = mapped_column(Float)
+    ci_low: Mapped[float] = mapped_column(Float)
+    ci_high: Mapped[float] = mapped_column(Float)
+    probability: Mapped[float] = mapped_column(Float)
+    split: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    causes: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+
+
+class DetectorStateRow(Base):
+    """Saved state of one detector, so that a restart goes on where it stopped."""
+
+    __tablename__ = "detector_states"
+
+    key: Mapped[str] = mapped_column(String(400), primary_key=True)
+    updated_at_ns: Mapped[int] = mapped_column(BigInteger)
+    state: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class StatusRow(Base):
+    """What the daemon last said of itself, for `cyclewatch status`."""
+
+    __tablename__ = "status"
+
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    updated_at_ns: Mapped[int] = mapped_column(BigInteger)
+    value: Mapped[dict[str, Any]] = mapped_column(JSON)

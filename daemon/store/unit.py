@@ -1,0 +1,128 @@
+"""What one turn of the pipeline leaves to be stored, in one transaction.
+
+A unit holds results together with the state that led to them and the places in the rings where reading goes
+on. They are stored together or not at all, so that after a crash the same records lead to the same results,
+once.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cyclewatch.detectors.series import Level
+from cyclewatch.detectors.tracking import Regression
+from cyclewatch.detectors.windows import CellWindow
+
+
+@dataclass(frozen=True)
+class Run:
+    """One start of one server, as the store keeps it. `key` is unique over nodes and time."""
+
+    key: str
+    node: str
+    target: str
+    started_at_ns: int
+    last_seen_ns: int
+    fingerprint: str
+    version: str
+    model: str
+    arguments: Mapping[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True)
+class RingPosition:
+    """Where the reading of a ring goes on, and the last window that was closed."""
+
+    key: str
+    next_sequence: int
+    last_window: int
+
+
+@dataclass(frozen=True)
+class StoredWindow:
+    """A cell of a window and where it belongs."""
+
+    run_key: str
+    rank: str
+    start_ns: int
+    length_ns: int
+    cell: CellWindow
+
+
+@dataclass(frozen=True)
+class StoredLevel:
+    """A level and where it belongs."""
+
+    run_key: str
+    rank: str
+    phase: str
+    level: Level
+    suspected: bool
+
+
+@dataclass(frozen=True)
+class StoredSample:
+    """One value of a plain series."""
+
+    target: str
+    name: str
+    labels: tuple[tuple[str, str], ...]
+    at_ns: int
+    value: float
+
+    @property
+    def series_key(self) -> str:
+        """Unique name of the series."""
+        return "|".join([self.target, self.name, *(f"{key}={value}" for key, value in self.labels)])
+
+
+@dataclass(frozen=True)
+class ChangeEvent:
+    """Something about a target changed."""
+
+    target: str
+    at_ns: int
+    kind: str
+    subject: str
+    before: str
+    after: str
+
+    @property
+    def key(self) -> str:
+        """The same event found again has the same key."""
+        return f"{self.target}|{self.kind}|{self.subject}|{self.at_ns // 10**9}"[:400]
+
+
+@dataclass(frozen=True)
+class StoredRegression:
+    """A regression, where it belongs, and what is known of its cause."""
+
+    run_key: str
+    target: str
+    rank: str
+    phase: str
+    regression: Regression
+    split: tuple[Mapping[str, Any], ...] = field(hash=False)
+    causes: tuple[Mapping[str, Any], ...] = field(hash=False)
+
+
+@dataclass
+class Unit:
+    """All of one turn; empty lists where there is nothing."""
+
+    at_ns: int
+    runs: list[Run] = field(default_factory=list)
+    rings: list[RingPosition] = field(default_factory=list)
+    windows: list[StoredWindow] = field(default_factory=list)
+    levels: list[StoredLevel] = field(default_factory=list)
+    samples: list[StoredSample] = field(default_factory=list)
+    events: list[ChangeEvent] = field(default_factory=list)
+    regressions: list[StoredRegression] = field(default_factory=list)
+    states: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    status: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def shed(self) -> int:
+        """Give up the measurements, keep what was found and where reading goes on; gives how many were dropped."""
+        dropped = len(self.windows) + len(self.levels) + len(self.samples)
+        self.windows, self.levels, self.samples = [], [], []
+        return dropped

@@ -1,0 +1,248 @@
+"""The one writer: units go to the database from a thread of their own, off the sampling path."""
+
+import math
+import threading
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import structlog
+from sqlalchemy import Connection, Engine, Table, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+
+from cyclewatch.collectors.records import STAGES
+from cyclewatch.daemon.store import models
+from cyclewatch.daemon.store.unit import StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
+
+log = structlog.get_logger(__name__)
+
+_RETRY_FIRST_S = 0.2
+_RETRY_LONGEST_S = 10.0
+
+
+class StoreWriter:
+    """Writes units in order, each in one transaction, and tries again until the database takes them.
+
+    While it does not, at most `max_pending` units wait; beyond that the oldest give up their measurements
+    (counted in `dropped`), never their regressions or events.
+    """
+
+    def __init__(self, engine: Engine, max_pending: int) -> None:
+        self._engine = engine
+        self._max_pending = max_pending
+        self._pending: deque[Unit] = deque()
+        self._changed = threading.Condition()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._run_ids: dict[str, int] = {}
+        self._series_ids: dict[str, int] = {}
+        self.written = 0
+        self.failures = 0
+        self.dropped = 0
+
+    @property
+    def pending(self) -> int:
+        """Units waiting to be written."""
+        return len(self._pending)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, unit: Unit) -> None:
+        """Hand over a unit; never waits for the database."""
+        with self._changed:
+            self._pending.append(unit)
+            excess = len(self._pending) - self._max_pending
+            if excess > 0:
+                self.dropped += self._pending[excess - 1].shed()
+                if excess > self._max_pending:
+                    self._merge_oldest()
+            self._changed.notify_all()
+
+    def stop(self, timeout_s: float) -> bool:
+        """Write what is waiting and end; False where that took longer than `timeout_s`."""
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _merge_oldest(self) -> None:
+        """Two units without measurements become one: memory stays bounded however long the database is away."""
+        oldest, next_one = self._pending.popleft(), self._pending.popleft()
+        next_one.runs = oldest.runs + next_one.runs
+        next_one.events = oldest.events + next_one.events
+        next_one.regressions = oldest.regressions + next_one.regressions
+        next_one.rings = list({ring.key: ring for ring in oldest.rings + next_one.rings}.values())
+        next_one.states = {**oldest.states, **next_one.states}
+        next_one.status = {**oldest.status, **next_one.status}
+        self._pending.appendleft(next_one)
+
+    def _run(self) -> None:
+        wait_s = _RETRY_FIRST_S
+        while True:
+            with self._changed:
+                while not self._pending and not self._stopping.is_set():
+                    self._changed.wait()
+                if not self._pending:
+                    return
+                unit = self._pending[0]
+            try:
+                self.write(unit)
+            except SQLAlchemyError as error:
+                self.failures += 1
+                reason = str(getattr(error, "orig", None) or error).splitlines()[0]
+                log.warning("the database did not take a batch; trying again", reason=reason, waiting=self.pending)
+                if self._stopping.is_set():
+                    return
+                self._stopping.wait(wait_s)
+                wait_s = min(wait_s * 2, _RETRY_LONGEST_S)
+                continue
+            wait_s = _RETRY_FIRST_S
+            with self._changed:
+                if self._pending and self._pending[0] is unit:
+                    self._pending.popleft()
+            self.written += 1
+
+    def write(self, unit: Unit) -> None:
+        """Write one unit in one transaction.
+
+        Raises:
+            SQLAlchemyError: the database did not take it; nothing of it was stored.
+        """
+        try:
+            with self._engine.begin() as connection:
+                self._write_all(connection, unit)
+        except SQLAlchemyError:
+            # Ids given inside the failed transaction do not exist.
+            self._run_ids.clear()
+            self._series_ids.clear()
+            raise
+
+    def _write_all(self, connection: Connection, unit: Unit) -> None:
+        _upsert(
+            connection,
+            models.RunRow,
+            [{**_fields(run), "arguments": dict(run.arguments)} for run in unit.runs],
+            ("key",),
+            keep=("started_at_ns",),
+        )
+        rings = [{**_fields(ring), "updated_at_ns": unit.at_ns} for ring in unit.rings]
+        _upsert(connection, models.RingRow, rings, ("key",))
+        windows = [self._window(connection, row) for row in unit.windows]
+        _upsert(connection, models.WindowRow, windows, ("run_id", "rank", "phase", "bucket", "start_ns"))
+        levels = [self._level(connection, row) for row in unit.levels]
+        _upsert(connection, models.LevelRow, levels, ("run_id", "rank", "phase", "start_ns"))
+        _upsert(connection, models.SampleRow, self._samples(connection, unit.samples), ("series_id", "at_ns"))
+        events = [{**_fields(event), "key": event.key} for event in unit.events]
+        _upsert(connection, models.ChangeEventRow, events, ("key",))
+        rows = [self._regression(connection, row) for row in unit.regressions]
+        _upsert(
+            connection,
+            models.RegressionRow,
+            rows,
+            ("key",),
+            keep=("run_id", "detected_at_ns", "started_at_ns"),
+        )
+        states = [{"key": key, "updated_at_ns": unit.at_ns, "state": dict(state)} for key, state in unit.states.items()]
+        _upsert(connection, models.DetectorStateRow, states, ("key",))
+        status = [
+            {"name": name, "updated_at_ns": unit.at_ns, "value": dict(value)} for name, value in unit.status.items()
+        ]
+        _upsert(connection, models.StatusRow, status, ("name",))
+
+    def _run_id(self, connection: Connection, key: str) -> int:
+        if key not in self._run_ids:
+            query = select(models.RunRow.id).where(models.RunRow.key == key)
+            self._run_ids[key] = connection.execute(query).scalar_one()
+        return self._run_ids[key]
+
+    def _window(self, connection: Connection, row: StoredWindow) -> dict[str, Any]:
+        values = _fields(row.cell)
+        stages = values.pop("stages_ns")
+        values.update({f"{stage}_ns": value for stage, value in zip(STAGES, stages, strict=True)})
+        values["phase"] = row.cell.phase.value
+        values["on_cpu_ratio"] = _finite(row.cell.on_cpu_ratio)
+        place = {"rank": row.rank, "start_ns": row.start_ns, "length_ns": row.length_ns}
+        return {"run_id": self._run_id(connection, row.run_key), **place, **values}
+
+    def _level(self, connection: Connection, row: StoredLevel) -> dict[str, Any]:
+        return {
+            "run_id": self._run_id(connection, row.run_key),
+            "rank": row.rank,
+            "phase": row.phase,
+            "start_ns": row.level.at_ns,
+            "log_ratio": _finite(row.level.log_ratio),
+            "standard_error": _finite(row.level.standard_error),
+            "known": row.level.known,
+            "total": row.level.total,
+            "suspected": row.suspected,
+        }
+
+    def _samples(self, connection: Connection, samples: Iterable[StoredSample]) -> list[dict[str, Any]]:
+        rows = []
+        for sample in samples:
+            if not math.isfinite(sample.value):
+                continue
+            series_id = self._series_id(connection, sample)
+            rows.append({"series_id": series_id, "at_ns": sample.at_ns, "value": sample.value})
+        return rows
+
+    def _series_id(self, connection: Connection, sample: StoredSample) -> int:
+        key = sample.series_key
+        if key not in self._series_ids:
+            values = {"key": key, "target": sample.target, "name": sample.name, "labels": dict(sample.labels)}
+            _upsert(connection, models.SeriesRow, [values], ("key",))
+            query = select(models.SeriesRow.id).where(models.SeriesRow.key == key)
+            self._series_ids[key] = connection.execute(query).scalar_one()
+        return self._series_ids[key]
+
+    def _regression(self, connection: Connection, row: StoredRegression) -> dict[str, Any]:
+        found = row.regression
+        return {
+            "key": found.key,
+            "run_id": self._run_id(connection, row.run_key),
+            "target": row.target,
+            "rank": row.rank,
+            "phase": row.phase,
+            "state": found.state.value,
+            "direction": found.direction.value,
+            "started_at_ns": found.started_at_ns,
+            "detected_at_ns": found.detected_at_ns,
+            "ended_at_ns": found.ended_at_ns,
+            "effect": found.effect,
+            "ci_low": found.ci[0],
+            "ci_high": found.ci[1],
+            "probability": found.probability,
+            "split": [dict(part) for part in row.split],
+            "causes": [dict(cause) for cause in row.causes],
+        }
+
+
+def _fields(row: Any) -> dict[str, Any]:  # noqa: ANN401 (any flat dataclass)
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _upsert(
+    connection: Connection,
+    model: type[models.Base],
+    rows: list[dict[str, Any]],
+    key: tuple[str, ...],
+    keep: tuple[str, ...] = (),
+) -> None:
+    """Insert rows, or update the ones whose `key` is there already, leaving the columns in `keep` as they were."""
+    if not rows:
+        return
+    table = model.__table__
+    assert isinstance(table, Table)
+    insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[connection.dialect.name](table)
+    changed: Mapping[str, Any] = {
+        name: insert.excluded[name] for name in rows[0] if name not in key and name not in keep
+    }
+    connection.execute(insert.on_conflict_do_update(index_elements=list(key), set_=changed), rows)

@@ -1,0 +1,42 @@
+"""/metrics for Prometheus, /healthz and /readyz for probes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+
+@dataclass(frozen=True)
+class Health:
+    """Answer to a probe; `reason` is one sentence."""
+
+    good: bool
+    reason: str
+
+
+def build_app(registry: CollectorRegistry, healthy: Callable[[], Health], ready: Callable[[], Health]) -> Starlette:
+    """The application; it only reads."""
+
+    def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={"content-type": content_type})
+
+    def probe(ask: Callable[[], Health]) -> Callable[[Request], Response]:
+        def answer(_request: Request) -> Response:
+            health = ask()
+            return PlainTextResponse(f"{health.reason}\n", status_code=200 if health.good else 503)
+
+        return answer
+
+    return Starlette(
+        routes=[
+            Route("/metrics", metrics),
+            Route("/healthz", probe(healthy)),
+            Route("/readyz", probe(ready)),
+        ]
+    )
