@@ -1,0 +1,115 @@
+"""The real daemon as a process, for integration tests and demonstrations."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from sglang_cpu.server import free_port
+
+COMMAND = (sys.executable, "-m", "cyclewatch.daemon")
+
+
+class Daemon:
+    """A context manager that runs `cyclewatch run` with settings of its own in a directory of its own."""
+
+    def __init__(self, directory: Path, rings: Path, detection: dict[str, float], extra: str = "") -> None:
+        self.directory = directory
+        self.config = directory / "cyclewatch.toml"
+        self.log_path = directory / "daemon.log"
+        self.url = f"http://127.0.0.1:{(port := free_port())}"
+        directory.mkdir(parents=True, exist_ok=True)
+        keys = "\n".join(f"{key} = {value}" for key, value in detection.items())
+        self.config.write_text(
+            f'state_dir = "{directory}"\n[rings]\ndirectory = "{rings}"\n[detection]\n{keys}\n'
+            f'[web]\nport = {port}\n[log]\nformat = "json"\n{extra}'
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running daemon."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it and wait until /readyz says yes."""
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen([*COMMAND, "run", "--config", str(self.config)], stderr=log)
+        self.wait_for(lambda: self.get("/readyz") is not None, 20, "ready")
+
+    def stop(self) -> int:
+        """Ask it to drain; gives its exit code."""
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(signal.SIGTERM)
+        try:
+            return process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+    def kill(self) -> None:
+        """`kill -9`."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+
+    def get(self, path: str) -> str | None:
+        """Body of a page; None where it is not there or not well."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+                text: str = answer.read().decode()
+                return text
+        except (urllib.error.URLError, OSError):
+            return None
+
+    def command(self, *arguments: str) -> Any:
+        """What a command of the command line prints with --json."""
+        command = [*COMMAND, *arguments, "--json", "--config", str(self.config)]
+        return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+
+    def regressions(self) -> list[dict[str, Any]]:
+        """All regressions (slower), newest first."""
+        found: list[dict[str, Any]] = self.command("regressions", "list")
+        return found
+
+    def phase(self, name: str) -> dict[str, Any] | None:
+        """State of a phase of the first target, as `status` tells it."""
+        targets = self.command("status")["targets"]
+        phases = [phase for target in targets.values() for phase in target["phases"] if phase["phase"] == name]
+        return phases[0] if phases else None
+
+    def wait_for(self, condition: Callable[[], object], seconds: float, what: str) -> float:
+        """Wait until `condition` is true; gives the seconds it took."""
+        started = time.monotonic()
+        while time.monotonic() - started < seconds:
+            if self._process is not None and self._process.poll() is not None:
+                raise AssertionError(f"the daemon ended with {self._process.returncode}:\n{self.log_tail()}")
+            if condition():
+                return time.monotonic() - started
+            time.sleep(0.5)
+        raise AssertionError(f"not {what} within {seconds:.0f} s:\n{self.log_tail()}")
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The end of the daemon's log."""
+        return "\n".join(self.log_path.read_text().splitlines()[-lines:])

@@ -1,0 +1,74 @@
+"""HTTP servers on loopback that answer what a test tells them to."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+class Answer:
+    """One prepared answer; `send` may write anything in its place."""
+
+    def __init__(
+        self,
+        body: bytes = b"",
+        status: int = 200,
+        content_type: str = "text/plain; version=0.0.4",
+        headers: tuple[tuple[str, str], ...] = (),
+        send: Callable[[BaseHTTPRequestHandler], None] | None = None,
+    ) -> None:
+        self.body = body
+        self.status = status
+        self.headers = (("Content-Type", content_type), *headers)
+        self.send = send or self._send
+
+    def _send(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(self.status)
+        for name, value in self.headers:
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(self.body)))
+        handler.end_headers()
+        handler.wfile.write(self.body)
+
+
+class HttpServer:
+    """Answers by path, everything else with 404; `requests` are the paths asked for, with the headers."""
+
+    def __init__(self, server: ThreadingHTTPServer, answers: dict[str, Answer]) -> None:
+        self.port = server.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.answers = answers
+        self.requests: list[tuple[str, dict[str, str]]] = []
+
+
+@contextlib.contextmanager
+def http_server(answers: dict[str, Answer]) -> Iterator[HttpServer]:
+    """A server that runs as long as the context."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            running.requests.append((self.path, dict(self.headers)))
+            with contextlib.suppress(OSError):  # the client may hang up at any point
+                running.answers.get(self.path, Answer(b"{}", 404)).send(self)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name it has in the base class)
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        running = HttpServer(server, answers)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield running
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def closed_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
