@@ -58,6 +58,8 @@ class RingReader:
     """
 
     def __init__(self, path: Path, next_sequence: int = 0) -> None:
+        if not _KEY.fullmatch(path.stem):
+            raise RingError(f"{path}: not named <pid namespace>-<pid>-<start ticks>.ring: not a ring")
         self.path = path
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -189,8 +191,6 @@ class RingReader:
         return max(1, newest - self.capacity + 1 + self.capacity // 64)
 
     def _read_header(self) -> tuple[RingIdentity, int]:
-        if not _KEY.fullmatch(self.path.stem):
-            raise RingError(f"{self.path}: not named <pid namespace>-<pid>-<start ticks>.ring: not a ring")
         header = os.pread(self._fd, HEADER_BYTES, 0)
         if len(header) < HEADER_BYTES:
             raise RingError(f"{self.path}: {len(header)} bytes, shorter than a ring's header: not a ring, or cut off")

@@ -1,0 +1,165 @@
+"""What is kept of SGLang's /metrics: its names on one side, readings on the other.
+
+SGLang's vocabulary changed between 0.5.4 and 0.5.23. Where both have a series for the same thing, the reading
+is the same; where only one has it, the reading is there for that one only. All ranks of one server are put
+together: those of a tensor- or pipeline-parallel group tell the same and count once, those of different
+data-parallel groups add up.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from statistics import fmean
+
+from cyclewatch.collectors.prometheus_text import Labels, Page, TextParser
+from cyclewatch.collectors.records import Reading
+
+_SAME_GROUP = {"tp_rank", "pp_rank", "moe_ep_rank"}
+_BREAKDOWN = "priority"
+
+
+@dataclass(frozen=True)
+class Series:
+    """All series of one name, or those among them that have a certain label."""
+
+    name: str
+    label: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Gauge:
+    """A reading that is a value on the page."""
+
+    reading: str
+    series: Series
+    over_groups: Callable[[Iterable[float]], float]
+    zero_means_none: bool = False
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A reading that is the increase of counters in a second."""
+
+    reading: str
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """A reading that is the increase of some counters over that of others; none where the others stood still."""
+
+    reading: str
+    over: tuple[Series, ...]
+    under: tuple[Series, ...]
+
+
+def _mean(histogram: str, reading: str) -> Quotient:
+    return Quotient(reading, (Series(f"{histogram}_sum"),), (Series(f"{histogram}_count"),))
+
+
+_DECODE = Series("sglang:realtime_tokens_total", ("mode", "decode"))
+_PREFILL = Series("sglang:realtime_tokens_total", ("mode", "prefill_compute"))
+_PREFILL_CACHED = Series("sglang:realtime_tokens_total", ("mode", "prefill_cache"))
+_GENERATED = Series("sglang:generation_tokens_total")
+_PROMPT = Series("sglang:prompt_tokens_total")
+_PROMPT_CACHED = Series("sglang:cached_tokens_total")
+
+GAUGES = (
+    Gauge("engine.running_requests", Series("sglang:num_running_reqs"), sum),
+    Gauge("engine.queued_requests", Series("sglang:num_queue_reqs"), sum),
+    # The fullest group is the one that makes requests wait.
+    Gauge("engine.kv_used_ratio", Series("sglang:token_usage"), max),
+    # 0 is what SGLang gives without speculative decoding; with it, there is at least one token a step.
+    Gauge("engine.spec_accept_length", Series("sglang:spec_accept_length"), fmean, zero_means_none=True),
+)
+# Of several ways to the same reading the first counts whose series are on the page. `realtime` counters
+# (0.5.23) go up with every step, the others only when a request ends.
+INCREASES: tuple[Rate | Quotient, ...] = (
+    Rate("engine.generation_tokens_per_s", (_DECODE,)),
+    Rate("engine.generation_tokens_per_s", (_GENERATED,)),
+    Rate("engine.prompt_tokens_per_s", (_PREFILL, _PREFILL_CACHED)),
+    Rate("engine.prompt_tokens_per_s", (_PROMPT,)),
+    Rate("engine.requests_per_s", (Series("sglang:num_requests_total"),)),
+    Rate("engine.aborted_requests_per_s", (Series("sglang:num_aborted_requests_total"),)),
+    Rate("engine.retracted_requests_per_s", (Series("sglang:num_retracted_requests_total"),)),
+    Quotient("engine.cache_hit_ratio", (_PREFILL_CACHED,), (_PREFILL, _PREFILL_CACHED)),
+    Quotient("engine.cache_hit_ratio", (_PROMPT_CACHED,), (_PROMPT,)),
+    _mean("sglang:time_to_first_token_seconds", "engine.ttft_mean_s"),
+    _mean("sglang:inter_token_latency_seconds", "engine.itl_mean_s"),
+    _mean("sglang:e2e_request_latency_seconds", "engine.e2e_mean_s"),
+    _mean("sglang:queue_time_seconds", "engine.queue_time_mean_s"),
+)
+
+
+def _series(source: Gauge | Rate | Quotient) -> tuple[Series, ...]:
+    if isinstance(source, Gauge):
+        return (source.series,)
+    return source.series if isinstance(source, Rate) else (*source.over, *source.under)
+
+
+PARSER = TextParser({series.name for source in (*GAUGES, *INCREASES) for series in _series(source)})
+"""Parser of all names that any reading needs, and of no others."""
+
+
+def gauges(target: str, page: Page) -> Iterator[Reading]:
+    """Readings that one page is enough for."""
+    # With priorities, SGLang gives the total without one, and every priority again.
+    for gauge in GAUGES:
+        groups = _by_group(gauge.series, page)
+        values = [value for group, value in groups.items() if not dict(group).get(_BREAKDOWN)]
+        if gauge.zero_means_none:
+            values = [value for value in values if value]
+        if values:
+            yield from _reading(target, gauge.reading, gauge.over_groups(values))
+
+
+def restarted(before: Page, after: Page) -> bool:
+    """Whether a counter went backwards, as it does only where the server has begun anew."""
+    # The sum of a histogram may go down by itself: older servers add differences of the wall clock.
+    counters = ("_total", "_count")
+    return any(
+        after.get(name, {}).get(labels, math.inf) < value
+        for name, values in before.items()
+        if name.endswith(counters)
+        for labels, value in values.items()
+    )
+
+
+def increases(target: str, before: Page, after: Page, elapsed_s: float) -> Iterator[Reading]:
+    """Readings from the increase of counters between two pages of one run of a server, `elapsed_s` apart.
+
+    A counter that was not there before began at zero: SGLang makes many of them at their first use.
+    """
+    delta = {
+        name: {labels: value - before.get(name, {}).get(labels, 0.0) for labels, value in values.items()}
+        for name, values in after.items()
+    }
+    done = set()
+    for source in INCREASES:
+        on_page = [list(_by_group(series, delta).values()) for series in _series(source)]
+        if source.reading in done or not any(on_page) or elapsed_s <= 0:
+            continue
+        done.add(source.reading)
+        if isinstance(source, Rate):
+            yield from _reading(target, source.reading, sum(map(sum, on_page)) / elapsed_s)
+            continue
+        over = sum(map(sum, on_page[: len(source.over)]))
+        under = sum(map(sum, on_page[len(source.over) :]))
+        if under > 0:
+            yield from _reading(target, source.reading, over / under)
+
+
+def _by_group(series: Series, page: Page) -> dict[Labels, float]:
+    """Finite values of a series by its labels without those that tell ranks of one group apart."""
+    groups: dict[Labels, float] = {}
+    for labels, value in page.get(series.name, {}).items():
+        if math.isfinite(value) and (series.label is None or series.label in labels):
+            group = tuple(label for label in labels if label[0] not in _SAME_GROUP)
+            groups[group] = max(value, groups.get(group, -math.inf))
+    return groups
+
+
+def _reading(target: str, name: str, value: float) -> Iterator[Reading]:
+    """The reading, unless it cannot be one: NaN, infinite or negative."""
+    if math.isfinite(value) and value >= 0:
+        yield Reading(target, name, value)

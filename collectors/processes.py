@@ -1,0 +1,115 @@
+"""Which processes serve: the schedulers known from their rings, and the rest of each server around them."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cyclewatch.collectors.discovery import SchedulerProcess
+from cyclewatch.collectors.procfs import FormatError, ProcessStat, parse_children, parse_stat
+
+# SGLang names its processes; the kernel keeps the first 15 bytes of a name.
+_DETOKENIZER = "sglang::detoken"
+_DATA_PARALLEL_CONTROLLER = "sglang::data_pa"
+
+
+@dataclass(frozen=True)
+class ServerProcess:
+    """One process of a server. `start_ticks` tells it from a later one with the same pid."""
+
+    target: str
+    role: str
+    rank: str
+    pid: int
+    start_ticks: int
+
+
+class ProcessTree:
+    """Processes as they are at the moment of the call, under `proc`."""
+
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+        self._parents: dict[int, list[int]] | None = None
+
+    def stat(self, pid: int) -> ProcessStat | None:
+        """Name, parent and start of a process; None where there is none, or none that may be seen."""
+        try:
+            return parse_stat((self._proc / str(pid) / "stat").read_bytes())
+        except (OSError, FormatError):
+            return None
+
+    def threads(self, pid: int) -> list[int]:
+        """Thread ids of a process, its main thread's (equal to `pid`) among them.
+
+        Raises:
+            OSError: the process is gone, or must not be looked at.
+        """
+        return _numbers(self._proc / str(pid) / "task")
+
+    def children(self, pid: int) -> list[int]:
+        """Process ids of the children of all threads of a process.
+
+        Kernels without CONFIG_PROC_CHILDREN do not tell; there the parents of all processes are looked at,
+        once a tree.
+        """
+        try:
+            threads = self.threads(pid)
+            (self._proc / f"{pid}/task/{pid}/children").stat()
+        except OSError:
+            return self._scan().get(pid, [])
+        found: list[int] = []
+        for thread in threads:
+            with contextlib.suppress(OSError, FormatError):
+                found += parse_children((self._proc / f"{pid}/task/{thread}/children").read_bytes())
+        return found
+
+    def _scan(self) -> dict[int, list[int]]:
+        if self._parents is None:
+            self._parents = {}
+            with contextlib.suppress(OSError):
+                for pid in _numbers(self._proc):
+                    stat = self.stat(pid)
+                    if stat is not None:
+                        self._parents.setdefault(stat.parent_pid, []).append(pid)
+        return self._parents
+
+
+def server_processes(schedulers: Sequence[SchedulerProcess], tree: ProcessTree) -> Iterator[ServerProcess]:
+    """The processes of all servers, each once: schedulers first, then the HTTP servers, then the others.
+
+    A scheduler counts only where its parent is the one that its ring names: in another pid namespace the same
+    number is some other process, whose times would be nonsense here.
+    """
+    mains: dict[int, str] = {}
+    others: dict[int, tuple[str, ProcessStat]] = {}
+    given = set()
+    for scheduler in schedulers:
+        stat = tree.stat(scheduler.pid)
+        if stat is None or stat.parent_pid != scheduler.parent_pid or scheduler.pid in given:
+            continue
+        given.add(scheduler.pid)
+        yield ServerProcess(scheduler.target, "scheduler", scheduler.rank, scheduler.pid, stat.start_ticks)
+        main = scheduler.parent_pid
+        parent = tree.stat(main)
+        if parent is not None and parent.name == _DATA_PARALLEL_CONTROLLER:
+            others[main] = (scheduler.target, parent)
+            main = parent.parent_pid
+        mains[main] = scheduler.target
+    given |= mains.keys()
+    for main, target in mains.items():
+        stat = tree.stat(main)
+        if stat is None:
+            continue
+        yield ServerProcess(target, "main", "", main, stat.start_ticks)
+        for child in tree.children(main):
+            child_stat = tree.stat(child)
+            if child_stat is not None:
+                others[child] = (target, child_stat)
+    for pid, (target, stat) in others.items():
+        if pid not in given:
+            role = "detokenizer" if stat.name == _DETOKENIZER else "other"
+            yield ServerProcess(target, role, "", pid, stat.start_ticks)
+
+
+def _numbers(directory: Path) -> list[int]:
+    return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())

@@ -1,0 +1,75 @@
+"""Parsers of the files of /proc: bytes in, records out, no file access."""
+
+from typing import NamedTuple
+
+COUNTER_MAX = 2**64 - 1
+_COUNTER_DIGITS = 20
+_SCHEDSTAT_FIELDS = 3
+_PARENT_FIELD = 1
+_START_FIELD = 19
+
+
+class FormatError(ValueError):
+    """A file of the kernel does not have the form it is documented to have."""
+
+
+class SchedStat(NamedTuple):
+    """What the scheduler has counted for one thread since its start, in nanoseconds."""
+
+    on_cpu_ns: int
+    wait_ns: int
+
+
+class ProcessStat(NamedTuple):
+    """One process: its name (at most 15 bytes), its parent, its start in clock ticks since boot."""
+
+    name: str
+    parent_pid: int
+    start_ticks: int
+
+
+def parse_schedstat(content: bytes) -> SchedStat:
+    """`/proc/PID/task/TID/schedstat`: time on a CPU, time runnable but waiting for one, timeslices.
+
+    Raises:
+        FormatError: not three counters.
+    """
+    fields = content.split()
+    if len(fields) != _SCHEDSTAT_FIELDS:
+        raise FormatError(f"schedstat has {len(fields)} fields, not {_SCHEDSTAT_FIELDS}")
+    return SchedStat(counter(fields[0]), counter(fields[1]))
+
+
+def parse_stat(content: bytes) -> ProcessStat:
+    """`/proc/PID/stat`; the name in parentheses may itself hold spaces, parentheses and newlines.
+
+    Raises:
+        FormatError: no name in parentheses, or too few fields after it.
+    """
+    _, opened, rest = content.partition(b"(")
+    name, closed, after = rest.rpartition(b")")
+    fields = after.split()
+    if not (opened and closed) or len(fields) <= _START_FIELD:
+        raise FormatError("stat is not a name in parentheses followed by its fields")
+    return ProcessStat(name.decode(errors="replace"), counter(fields[_PARENT_FIELD]), counter(fields[_START_FIELD]))
+
+
+def parse_children(content: bytes) -> tuple[int, ...]:
+    """`/proc/PID/task/TID/children`: process ids with spaces between them.
+
+    Raises:
+        FormatError: something in it is not a number.
+    """
+    return tuple(counter(field) for field in content.split())
+
+
+def counter(digits: bytes) -> int:
+    """An unsigned 64-bit number in decimal digits, and nothing else.
+
+    Raises:
+        FormatError: anything that the kernel does not print for such a number.
+    """
+    # int() alone would take signs, underscores and any length.
+    if not digits.isdigit() or len(digits) > _COUNTER_DIGITS or (value := int(digits)) > COUNTER_MAX:
+        raise FormatError(f"{digits[:_COUNTER_DIGITS]!r} is not a counter")
+    return value

@@ -1,0 +1,65 @@
+"""What a server says it is: `/server_info`, of which only an allow-list is kept, since it carries API keys."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cyclewatch.collectors.fetch import public_url
+from cyclewatch.collectors.records import ServerIdentity
+
+SERVER_ARGUMENTS = (
+    # Those that influence performance and where the server is found, in SGLang's names, which are not the same in all
+    # versions. The plugin inside SGLang has the same list. Never a key, a token, a password or a command line.
+    *("host", "port", "model_path", "served_model_name", "revision", "tp_size", "pp_size", "dp_size", "ep_size"),
+    *("nnodes", "node_rank", "device", "dtype", "quantization", "kv_cache_dtype", "context_length", "page_size"),
+    *("attention_backend", "prefill_attention_backend", "decode_attention_backend", "sampling_backend"),
+    *("moe_runner_backend", "moe_a2a_backend", "disable_overlap_schedule", "disable_cuda_graph", "cuda_graph_max_bs"),
+    *("cuda_graph_max_bs_decode", "enable_torch_compile", "mem_fraction_static", "max_running_requests"),
+    *("max_total_tokens", "max_prefill_tokens", "chunked_prefill_size", "enable_mixed_chunk", "schedule_policy"),
+    *("disable_radix_cache", "enable_hierarchical_cache", "enable_dp_attention", "disaggregation_mode"),
+    *("enable_two_batch_overlap", "enable_lora", "num_continuous_decode_steps", "stream_interval", "load_format"),
+    *("speculative_algorithm", "speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
+)
+
+_TEXT_MAX = 200
+_NUMBER_MAX = 2**63
+
+
+def parse_server_info(target: str, url: str, body: bytes) -> ServerIdentity:
+    """The identity from the reply of a server.
+
+    Raises:
+        ValueError: not a JSON object, or none that has a version; the message quotes nothing of it.
+    """
+    try:
+        reply = json.loads(body)
+    except (ValueError, RecursionError):
+        raise ValueError("the answer is not JSON") from None
+    if not isinstance(reply, dict):
+        raise ValueError("the answer is not a JSON object")  # noqa: TRY004 (a bad answer, not a bad call)
+    arguments = allowed_arguments(reply)
+    version = _allowed(reply.get("version"))
+    if not isinstance(version, str):
+        raise ValueError("the answer has no version")  # noqa: TRY004
+    return ServerIdentity(
+        target=target,
+        url=public_url(url),
+        version=version,
+        model=str(arguments.get("model_path", "")),
+        arguments=arguments,
+    )
+
+
+def allowed_arguments(reply: Mapping[str, Any]) -> dict[str, bool | float | str]:
+    """The allow-listed arguments that are set, in the order of the list."""
+    arguments = {name: _allowed(reply.get(name)) for name in SERVER_ARGUMENTS}
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def _allowed(value: object) -> bool | float | str | None:
+    """A value that may be kept: a number of reasonable size, or a short text; addresses lose their credentials."""
+    if isinstance(value, str):
+        return (public_url(value) if "://" in value else value)[:_TEXT_MAX]
+    if isinstance(value, int | float) and -_NUMBER_MAX <= value <= _NUMBER_MAX:  # NaN is not
+        return value
+    return None

@@ -1,0 +1,114 @@
+import contextlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cyclewatch.collectors.cgroup import (
+    UNIFIED,
+    CpuStat,
+    Mount,
+    cpu_directories,
+    parse_cpu_stat,
+    parse_groups,
+    parse_mounts,
+)
+from cyclewatch.collectors.procfs import COUNTER_MAX, FormatError
+
+ROOT = Path("/sys/fs/cgroup")
+UNIFIED_MOUNT = Mount(ROOT, "/", frozenset({UNIFIED}))
+SEGMENT = st.text(st.characters(exclude_characters="/\n\0", codec="utf-8"), min_size=1, max_size=12).filter(
+    lambda name: name not in {".", ".."}
+)
+PATH = st.lists(SEGMENT, max_size=4).map(lambda parts: "/" + "/".join(parts))
+CONTROLLER = st.sampled_from(["cpu", "cpuacct", "memory", "name=systemd", UNIFIED])
+
+
+@given(st.dictionaries(CONTROLLER, PATH))
+def test_groups_are_read_back(groups: dict[str, str]) -> None:
+    text = "".join(f"{number}:{name}:{path}\n" for number, (name, path) in enumerate(groups.items()))
+    assert parse_groups(text.encode()) == groups
+
+
+def test_controllers_of_one_hierarchy_share_its_group() -> None:
+    assert parse_groups(b"4:cpu,cpuacct:/a\n0::/b\n") == {"cpu": "/a", "cpuacct": "/a", UNIFIED: "/b"}
+
+
+@given(PATH, PATH, st.booleans(), st.lists(st.sampled_from(["shared:1", "master:2", "propagate_from:3"])))
+def test_mounts_are_read_back(point: str, root: str, unified: bool, optional: list[str]) -> None:
+    def escape(text: str) -> str:
+        return "".join(f"\\{ord(char):03o}" if char in " \t\n\\" else char for char in text)
+
+    tags = "".join(f" {tag}" for tag in optional)
+    tail = "cgroup2 none rw" if unified else "cgroup none rw,cpu,cpuacct"
+    text = f"1 2 0:3 {escape(root)} {escape(point)} rw,noatime{tags} - {tail}\n9 2 0:4 / /x rw - tmpfs tmpfs rw\n"
+    controllers = {UNIFIED} if unified else {"rw", "cpu", "cpuacct"}
+    assert parse_mounts(text.encode()) == (Mount(Path(point), root, frozenset(controllers)),)
+
+
+@given(*[st.integers(0, COUNTER_MAX)] * 3)
+def test_cpu_stat_of_both_versions_is_read_back(periods: int, throttled: int, time: int) -> None:
+    head = f"usage_usec 5\nnr_periods {periods}\nnr_throttled {throttled}\n"
+    assert parse_cpu_stat(f"{head}throttled_usec {time}\nnr_bursts 0\n".encode()) == CpuStat(
+        periods, throttled, time * 1000
+    )
+    assert parse_cpu_stat(f"{head}throttled_time {time}\n".encode()) == CpuStat(periods, throttled, time)
+
+
+def test_root_group_has_no_limit() -> None:
+    assert parse_cpu_stat(b"usage_usec 7\nuser_usec 4\nsystem_usec 3\n") is None
+
+
+@given(st.binary() | st.text("0123456789:,/ -\n", max_size=80).map(str.encode))
+def test_garbage_raises_nothing_but_the_documented_error(content: bytes) -> None:
+    for parse in (parse_groups, parse_mounts, parse_cpu_stat):
+        with contextlib.suppress(FormatError):
+            parse(content)
+
+
+@pytest.mark.parametrize(
+    ("groups", "mounts", "expected"),
+    [
+        pytest.param({UNIFIED: "/a/b"}, [UNIFIED_MOUNT], ["a/b", "a", "."], id="version 2"),
+        pytest.param({UNIFIED: "/"}, [UNIFIED_MOUNT], ["."], id="version 2, root group"),
+        pytest.param(
+            {"cpu": "/a", UNIFIED: "/u"},
+            [Mount(ROOT / "cpu", "/", frozenset({"rw", "cpu"})), Mount(ROOT / "unified", "/", frozenset({UNIFIED}))],
+            ["cpu/a", "cpu"],
+            id="hybrid: the limits are in version 1",
+        ),
+        pytest.param(
+            {"memory": "/m", UNIFIED: "/u"},
+            [Mount(ROOT / "memory", "/", frozenset({"memory"})), Mount(ROOT / "unified", "/", frozenset({UNIFIED}))],
+            ["unified/u", "unified"],
+            id="hybrid: the limits are in version 2",
+        ),
+        pytest.param(
+            {"cpu": "/docker/me"}, [Mount(ROOT / "cpu", "/docker/me", frozenset({"cpu"}))], ["cpu"], id="container, own"
+        ),
+        pytest.param(
+            {"cpu": "/docker/other"}, [Mount(ROOT / "cpu", "/docker/me", frozenset({"cpu"}))], [], id="container, other"
+        ),
+        pytest.param({UNIFIED: "/../other"}, [UNIFIED_MOUNT], [], id="outside of the namespace"),
+        pytest.param(
+            {UNIFIED: "/../../pods/x"},
+            [Mount(ROOT, "/../..", frozenset({UNIFIED}))],
+            ["pods/x", "pods", "."],
+            id="host's hierarchy mounted in a container with a namespace of its own",
+        ),
+        pytest.param(
+            {UNIFIED: "/../x"}, [Mount(ROOT, "/../..", frozenset({UNIFIED}))], [], id="its path cannot be known"
+        ),
+        pytest.param({UNIFIED: "/a/../../etc"}, [UNIFIED_MOUNT], [], id="never out of the mount"),
+        pytest.param({UNIFIED: "/a"}, [Mount(Path("/elsewhere"), "/", frozenset({UNIFIED}))], [], id="elsewhere"),
+        pytest.param({}, [UNIFIED_MOUNT], [], id="no group"),
+    ],
+)
+def test_directories_whose_limits_apply(groups: dict[str, str], mounts: list[Mount], expected: list[str]) -> None:
+    assert cpu_directories(groups, mounts, ROOT) == tuple(ROOT / path for path in expected)
+
+
+def test_last_mount_on_a_directory_is_the_one_that_is_seen() -> None:
+    mounts = [Mount(ROOT, "/hidden", frozenset({UNIFIED})), UNIFIED_MOUNT]
+    assert cpu_directories({UNIFIED: "/hidden/a"}, mounts, ROOT)[0] == ROOT / "hidden/a"

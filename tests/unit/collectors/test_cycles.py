@@ -1,0 +1,356 @@
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+import rings
+from cyclewatch.collectors import ring as ring_module
+from cyclewatch.collectors.base import Now
+from cyclewatch.collectors.cycles import MAX_RINGS, SILENT_NS, CyclesCollector
+from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.records import CycleBatch, Failure, NoData, Sample
+from cyclewatch.config.settings import Rings, Target
+from rings import PlainRing
+
+SECOND = 10**9
+NOW = Now(10**15, 10**18)
+
+
+class World:
+    """A ring directory, and the collector that looks at it."""
+
+    def __init__(self, directory: Path, targets: tuple[Target, ...] = ()) -> None:
+        self.directory = directory
+        self.directory.mkdir()
+        self.discovery = Discovery(targets)
+        self.collector = self.new_collector({})
+        self._rings: list[PlainRing] = []
+
+    def new_collector(self, resume: dict[str, int]) -> CyclesCollector:
+        return CyclesCollector(Rings(directory=self.directory), self.discovery, Path("/proc"), resume)
+
+    def ring(self, *, records: int = 0, capacity: int = 64, **changes: object) -> PlainRing:
+        ring = PlainRing(self.directory, capacity, rings.identity(**changes))
+        self._rings.append(ring)
+        for _ in range(records):
+            ring.write()
+        return ring
+
+    def collect(self, now: Now = NOW) -> list[Sample]:
+        return list(self.collector.collect(now))
+
+    def batches(self, now: Now = NOW) -> list[CycleBatch]:
+        return [sample for sample in self.collect(now) if isinstance(sample, CycleBatch)]
+
+    def failures(self) -> list[str]:
+        return [sample.reason for sample in self.collect() if isinstance(sample, Failure)]
+
+    def close(self) -> None:
+        self.collector.close()
+        for ring in self._rings:
+            ring.close()
+
+
+@pytest.fixture(name="world")
+def _world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path / "rings")
+    yield world
+    world.close()
+
+
+def put(world: World, content: bytes, name: str = "1-2-3.ring") -> Path:
+    path = world.directory / name
+    path.write_bytes(content)
+    return path
+
+
+def test_records_of_every_ring_come_with_their_target_and_rank(world: World) -> None:
+    """Two ranks of one server."""
+    world.ring(records=5, start_ticks=1, tp_rank=0)
+    world.ring(records=9, start_ticks=2, tp_rank=1, dp_rank=2)
+    batches = world.batches()
+    assert {(one.target, one.ring.rank, len(one.records)) for one in batches} == {
+        ("127.0.0.1:30000", "tp0", 4),
+        ("127.0.0.1:30000", "dp2-tp1", 8),
+    }
+
+
+def test_each_reading_goes_on_where_the_one_before_stopped(world: World) -> None:
+    """`next_sequence` is what the store has to remember."""
+    ring = world.ring(records=5)
+    (first,) = world.batches()
+    ring.write()
+    (second,) = world.batches()
+    assert [*first.records["sequence"], *second.records["sequence"]] == [1, 2, 3, 4, 5]
+    assert second.next_sequence == 6
+
+
+def test_a_remembered_place_is_where_reading_begins(world: World) -> None:
+    """As after a restart of the daemon."""
+    ring = world.ring(records=10)
+    world.collector = world.new_collector({ring.key: 7})
+    (batch,) = world.batches()
+    assert list(batch.records["sequence"]) == [7, 8, 9]
+
+
+def test_a_place_is_kept_until_the_ring_can_be_read(world: World) -> None:
+    """A file that cannot be opened at first loses nothing."""
+    ring = world.ring(records=10)
+    world.collector = world.new_collector({ring.key: 7})
+    whole = ring.path.read_bytes()
+    os.pwrite(ring.fd, b"X", 0)
+    assert world.failures()
+    os.pwrite(ring.fd, whole[:1], 0)
+    os.utime(ring.path)
+    (batch,) = world.batches()
+    assert list(batch.records["sequence"]) == [7, 8, 9]
+
+
+def test_no_directory_is_no_data_that_says_what_to_do(world: World) -> None:
+    """Not a failure: no server has been set up yet."""
+    world.directory.rmdir()
+    (sample,) = world.collect()
+    assert isinstance(sample, NoData)
+    assert str(world.directory) in sample.reason
+    assert "CYCLEWATCH_RING_DIR" in sample.reason
+
+
+def test_an_empty_directory_is_no_data(world: World) -> None:
+    (sample,) = world.collect()
+    assert isinstance(sample, NoData)
+    assert "no ring in" in sample.reason
+
+
+def test_files_of_other_kinds_are_left_alone(world: World) -> None:
+    """A ring under construction ends in .tmp."""
+    put(world, b"", "1-2-3.ring.tmp")
+    put(world, b"", "notes.txt")
+    assert world.failures() == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"garbage" * 2000, id="foreign"),
+        pytest.param(rings.header(b"{}", 64), id="identity"),
+        pytest.param(rings.header(json.dumps(rings.identity()).encode(), 2**40), id="capacity"),
+        pytest.param(rings.header(json.dumps(rings.identity()).encode(), 64, version=9), id="version"),
+    ],
+)
+def test_a_bad_file_is_reported_once_and_again_when_it_changes(world: World, content: bytes) -> None:
+    """Named in its sentence; the other rings are read all the while."""
+    world.ring(records=3)
+    path = put(world, content)
+    (reason,) = world.failures()
+    assert reason.startswith(f"{path}: ")
+    assert "\n" not in reason
+    assert world.failures() == []
+    assert len(world.batches()) == 1
+    path.write_bytes(content + b"x")
+    os.utime(path, ns=(1, 1))
+    assert len(world.failures()) == 1
+    assert world.failures() == []
+
+
+def test_a_bad_file_that_becomes_good_is_read(world: World) -> None:
+    """A copy that was not complete yet."""
+    ring = world.ring(records=3)
+    good = ring.path.read_bytes()
+    ring.path.write_bytes(good[:100])
+    assert len(world.failures()) == 1
+    ring.path.write_bytes(good)
+    os.utime(ring.path, ns=(1, 1))
+    assert len(world.batches()) == 1
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_plain_file_is_reported_once_and_stops_nothing(world: World, tmp_path: Path) -> None:
+    """A directory, a pipe, a link, a socketless name: each with its sentence, none blocks."""
+    world.ring(records=3)
+    (world.directory / "1-1-1.ring").mkdir()
+    os.mkfifo(world.directory / "1-1-2.ring")
+    (world.directory / "1-1-3.ring").symlink_to(world.ring(start_ticks=8).path)
+    (world.directory / "1-1-4.ring").symlink_to(tmp_path / "nowhere")
+    (world.directory / "1-1-5.ring").symlink_to("/dev/zero")
+    (world.directory / "strange\nname.ring").mkdir()
+    reasons = world.failures()
+    assert len(reasons) == 6
+    assert all(str(world.directory) in reason for reason in reasons)
+    assert world.failures() == []
+    assert len(world.batches()) == 2
+
+
+def test_a_file_that_must_not_be_read_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group is missing; tests may run as root, so the refusal is played."""
+    world.ring(records=3)
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(ring_module.os, "open", refuse)
+    (reason,) = world.failures()
+    assert reason.endswith("cannot be read: Permission denied")
+
+
+def test_a_ring_that_fails_while_open_is_reported_and_opened_anew(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An input error of one ring, the other goes on."""
+    world.ring(records=3, start_ticks=1)
+    world.ring(records=3, start_ticks=2)
+    assert len(world.batches()) == 2
+    real, calls = os.pread, iter([None])
+
+    def fail_once(*call: int) -> bytes:
+        if next(calls, "done") is None:
+            raise OSError(5, "Input/output error")
+        return real(*call)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("os.pread", fail_once)
+    samples = world.collect()
+    assert [sample.reason for sample in samples if isinstance(sample, Failure)][0].endswith("Input/output error")
+    assert len([sample for sample in samples if isinstance(sample, CycleBatch)]) == 1
+    assert len(world.batches()) == 2
+
+
+def test_what_is_left_in_a_deleted_ring_is_read(world: World) -> None:
+    """Then it is forgotten, and its descriptor closed."""
+    before = psutil.Process().num_fds()
+    ring = world.ring(records=3)
+    world.batches()
+    ring.write()
+    ring.path.unlink()
+    (batch,) = world.batches()
+    assert list(batch.records["sequence"]) == [3]
+    assert world.batches() == []
+    assert world.discovery.schedulers() == ()
+    assert psutil.Process().num_fds() == before + 1  # the writer's
+
+
+def test_a_ring_made_anew_under_the_same_name_is_read_from_its_beginning(world: World) -> None:
+    """The old file is let go of, although the directory looks the same."""
+    world.ring(records=3)
+    world.batches()
+    (world.directory / "x").mkdir()
+    old = next(world.directory.glob("*.ring"))
+    old.unlink()
+    world.ring(records=6)
+    batches = world.batches()
+    assert [list(one.records["sequence"]) for one in batches] == [[3], [1, 2, 3, 4, 5]]
+
+
+def test_a_directory_that_vanishes_and_comes_back(world: World) -> None:
+    """No data in between, and all is read again afterwards."""
+    ring = world.ring(records=3)
+    world.batches()
+    away = world.directory.with_name("away")
+    world.directory.rename(away)
+    assert [type(sample) for sample in world.collect()] == [NoData]
+    away.rename(world.directory)
+    ring.write()
+    (batch,) = world.batches()
+    assert batch.next_sequence == 4
+
+
+def test_more_rings_than_can_be_read_are_a_failure_and_the_first_are_read(world: World) -> None:
+    """The limit is said, not silently kept."""
+    for number in range(MAX_RINGS + 3):
+        world.ring(capacity=2, start_ticks=1000 + number).close()
+    world._rings.clear()
+    samples = world.collect()
+    (failure,) = [sample for sample in samples if isinstance(sample, Failure)]
+    assert f"{MAX_RINGS + 3} rings, only the first {MAX_RINGS}" in failure.reason
+    assert len([sample for sample in samples if isinstance(sample, CycleBatch)]) == MAX_RINGS
+
+
+def test_a_file_cut_off_is_reported_once(world: World) -> None:
+    """Until it is whole again."""
+    ring = world.ring(records=3)
+    world.collect()
+    os.truncate(ring.path, 4096)
+    (reason,) = world.failures()
+    assert "was cut off by somebody" in reason
+    assert world.failures() == []
+    os.truncate(ring.path, 4096 + 64 * 128)
+    assert world.failures() == []
+    os.truncate(ring.path, 0)
+    assert len(world.failures()) == 1
+
+
+def test_damaged_counters_keep_the_last_good_ones(world: World) -> None:
+    """A block that is just being rewritten is no news."""
+    ring = world.ring(records=3)
+    ring.write_counters(failures=7)
+    world.collect()
+    os.pwrite(ring.fd, b"\xff", 3072)
+    (batch,) = world.batches()
+    assert batch.counters.failures == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "alive"),
+    [
+        pytest.param({}, True, id="this process"),
+        pytest.param({"start_ticks": 1}, False, id="a later process with its number"),
+        pytest.param({"pid": 2**22 + 1}, False, id="ended"),
+    ],
+)
+def test_a_writer_is_alive_as_long_as_its_process(world: World, changes: dict[str, object], alive: bool) -> None:
+    """Same pid and same start, in our own pid namespace."""
+    world.ring(records=1, **changes)
+    (batch,) = world.batches()
+    assert batch.alive is alive
+    assert len(world.discovery.schedulers()) == alive
+
+
+def test_in_another_pid_namespace_the_heartbeat_tells(world: World) -> None:
+    """Its processes cannot be seen; ten minutes of silence are its end."""
+    began = rings.identity()["monotonic_ns"]
+    ring = world.ring(records=1, pid_namespace=1, pid=7, monotonic_ns=began)
+    assert [one.alive for one in world.batches(Now(began + SECOND, 0))] == [True]
+    assert [one.alive for one in world.batches(Now(began + SILENT_NS, 0))] == [False]
+    ring.write_counters(heartbeat_ns=began + SILENT_NS)
+    assert [one.alive for one in world.batches(Now(began + SILENT_NS + SECOND, 0))] == [True]
+
+
+@pytest.mark.parametrize(
+    ("server", "target"),
+    [
+        ({"host": "127.0.0.1", "port": 30001}, "named"),
+        ({"host": "0.0.0.0", "port": 30001}, "named"),
+        ({"host": "::1", "port": 30001}, "named"),
+        ({"host": "[::]", "port": 30001}, "named"),
+        ({"host": "10.0.0.7", "port": 30001}, "named"),
+        ({"host": "10.0.0.7", "port": 30002}, "10.0.0.7:30002"),
+        ({"host": "fe80::1", "port": 30002}, "[fe80::1]:30002"),
+        ({"host": None, "port": 30002}, "127.0.0.1:30002"),
+        ({"host": "[::1", "port": 30002}, "sglang-77"),
+        ({"host": "h", "port": 99999}, "sglang-77"),
+        ({"host": "h", "port": "30001"}, "sglang-77"),
+        ({"host": "h" * 200, "port": 30002}, "h" * 64),
+        ({}, "sglang-77"),
+    ],
+)
+def test_the_target_of_a_ring_is_the_configured_server_or_its_address(
+    tmp_path: Path, server: dict[str, object], target: str
+) -> None:
+    """Whatever a server calls its own address; nonsense gets a name too, and stops nothing."""
+    world = World(tmp_path / "rings", (Target.model_validate({"name": "named", "url": "http://localhost:30001"}),))
+    world.ring(server=server, parent_pid=77)
+    assert [one.target for one in world.batches()] == [target]
+    world.close()
+
+
+def test_closing_twice_is_harmless_and_gives_everything_back(world: World) -> None:
+    """And a collector that was closed can collect again."""
+    before = psutil.Process().num_fds()
+    world.ring(records=2)
+    world.collect()
+    world.collector.close()
+    world.collector.close()
+    assert psutil.Process().num_fds() == before + 1
+    assert len(world.batches()) == 1
