@@ -20,7 +20,7 @@ class Collector(Protocol):
 
     @property
     def name(self) -> str:
-        """Short name, unique in the registry; the configuration section has the same one."""
+        """Short name, unique in the registry."""
         ...
 
     @property

@@ -139,6 +139,8 @@ class CyclesCollector:
     def _drop(self, key: str) -> None:
         reader = self._readers.pop(key, None)
         if reader is not None:
+            if not reader.unlinked():
+                self._resume[key] = reader.next_sequence  # it may come back: a failing disk, a mount
             reader.close()
             self._discovery.forget(key)
             self._targets.pop(key, None)

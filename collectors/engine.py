@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery, Server
@@ -65,6 +65,7 @@ class EngineCollector:
         self._fetch = fetch
         self._clock = clock
         self._states: dict[str, _State] = {}
+        self._restarted: set[str] = set()
 
     def collect(self, now: Now) -> list[Sample]:
         """Identity and readings of every server."""
@@ -83,6 +84,8 @@ class EngineCollector:
                 samples += self._ask(state, now.monotonic_ns)
                 self._states[server.target] = state
             except UnreachableError as error:
+                if server.target in known:
+                    self._restarted.add(server.target)
                 samples.append(NoData(str(error)))
         if not servers:
             samples.append(NoData("no server known yet: name one in [[targets]], or wait for its rings"))
@@ -91,6 +94,7 @@ class EngineCollector:
     def close(self) -> None:
         """Forget all servers; no connection is held between two calls."""
         self._states = {}
+        self._restarted = set()
 
     def _ask(self, state: _State, now_ns: int) -> list[Sample]:
         samples: list[Sample] = []
@@ -137,9 +141,12 @@ class EngineCollector:
             if response.status in _NOT_FOUND:
                 continue
             try:
-                return [parse_server_info(server.target, server.url, response.body)]
+                identity = parse_server_info(server.target, server.url, response.body)
             except ValueError as error:
                 raise _AnswerError(f"{shown}{path}: {error}: is this SGLang?") from None
+            restarted = server.target in self._restarted
+            self._restarted.discard(server.target)
+            return [replace(identity, restarted=restarted)]
         return [NoData(f"{shown} has none of {', '.join(INFO_PATHS)}: is this SGLang 0.5.4 or later?")]
 
     def _metrics(self, state: _State) -> list[Sample]:
@@ -164,6 +171,7 @@ class EngineCollector:
         samples: list[Sample] = list(gauges(target, page))
         if before is not None and restarted(before, page):
             state.ask_ns = None
+            self._restarted.add(target)
         elif before is not None:
             samples += increases(target, before, page, (page_ns - before_ns) / 1e9)
         return samples

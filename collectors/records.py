@@ -204,13 +204,17 @@ class Reading:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """What a server says it is; only allow-listed arguments, never a key or a token."""
+    """What a server says it is; only allow-listed arguments, never a key or a token.
+
+    `restarted` tells that it was away, or began its counters anew, since it was last asked.
+    """
 
     target: str
     url: str
     version: str
     model: str
     arguments: Mapping[str, Any] = field(hash=False)
+    restarted: bool = False
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,13 @@ class Runner:
         started_ns = self._started_ns
         return started_ns is not None and self._clock().monotonic_ns - started_ns > self.deadline_s * 1e9
 
+    def close(self, timeout_s: float) -> bool:
+        """Let no further run begin, and close the collector; False where the run under way did not end in time."""
+        if not self._busy.acquire(timeout=timeout_s):
+            return False
+        self.collector.close()
+        return True
+
     def _collect(self) -> None:
         start = self._clock()
         failures: list[str] = []

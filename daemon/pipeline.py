@@ -36,6 +36,7 @@ _FUTURE_NS = 10 * 10**9
 _CYCLE_MAX_NS = 3600 * 10**9
 _FLUSH_INTERVAL_NS = 5 * 10**9
 _CHECKPOINT_INTERVAL_NS = 15 * 10**9
+_RING_DELAY_NS = 15 * 10**9
 
 
 class History(Protocol):
@@ -91,6 +92,7 @@ class Pipeline:
         self._rings: dict[str, RingTrack] = {}
         self._unit = Unit(0)
         self._readings: dict[str, Reading] = {}
+        self._identities: dict[str, tuple[ServerIdentity, int]] = {}
         self._phases: dict[str, PhaseState] = {}
         self._changed: dict[str, SeriesWatch] = {}
         self._flushed_ns = 0
@@ -105,7 +107,7 @@ class Pipeline:
             self._unit.samples.append(stored)
             self._readings[stored.series_key] = sample
         elif isinstance(sample, ServerIdentity):
-            self._note_events(self._runs.of_server(sample, now.wall_ns))
+            self._identities[sample.target] = (sample, now.wall_ns)
 
     def turn(self, now: Now) -> None:
         """Close the windows that are over, judge them, and hand everything to the store."""
@@ -113,6 +115,7 @@ class Pipeline:
         for track in self._rings.values():
             for window in track.cutter.close_until(now.monotonic_ns - self._grace_ns):
                 self._judge(track, window, window.index * self._length_ns + offset_ns)
+        self._runs_without_ring(now)
         self._publish(now)
         if now.wall_ns - self._flushed_ns >= _FLUSH_INTERVAL_NS or self._unit.regressions:
             due = now.wall_ns - self._checkpoint_ns >= _CHECKPOINT_INTERVAL_NS or bool(self._unit.regressions)
@@ -270,6 +273,17 @@ class Pipeline:
             ci=f"{regression.ci[0]:+.1%} to {regression.ci[1]:+.1%}",
             cause=found.causes[0]["subject"] if found.causes else "not shown",
         )
+
+    def _runs_without_ring(self, now: Now) -> None:
+        """Runs of servers that only answer over HTTP; a ring, which knows more, has some seconds to turn up."""
+        for target, (identity, at_ns) in list(self._identities.items()):
+            if now.wall_ns - at_ns < _RING_DELAY_NS:
+                continue
+            del self._identities[target]
+            if all(track.run.target != target for track in self._rings.values()):
+                run, events = self._runs.of_server(identity, at_ns)
+                self._unit.runs.append(run)
+                self._note_events(events)
 
     def _note_events(self, events: Iterable[ChangeEvent]) -> None:
         for event in events:

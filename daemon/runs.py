@@ -64,12 +64,27 @@ class RunRegistry:
             self._latest[run.target] = run
         return run
 
-    def of_server(self, identity: ServerIdentity, at_ns: int) -> list[ChangeEvent]:
-        """What a server's own answer says has changed without a restart that the rings show."""
-        run = self._latest.get(identity.target)
-        if run is None or not identity.version or run.version == identity.version:
-            return []
-        return [ChangeEvent(identity.target, at_ns, "version", "sglang", run.version, identity.version)]
+    def of_server(self, identity: ServerIdentity, at_ns: int) -> tuple[Run, list[ChangeEvent]]:
+        """The run of a server that has no ring, known by what it says of itself alone, and what changed.
+
+        A restart is seen if the collector noticed one; another version, model or argument is one in any case.
+        """
+        previous = self._latest.get(identity.target)
+        run = Run(
+            key=f"{self._node}|{identity.target}|http|{at_ns // 10**9}",
+            node=self._node,
+            target=identity.target,
+            started_at_ns=at_ns,
+            last_seen_ns=at_ns,
+            fingerprint=fingerprint(identity.version, identity.model, identity.arguments),
+            version=identity.version,
+            model=identity.model,
+            arguments=identity.arguments,
+        )
+        if previous is not None and previous.fingerprint == run.fingerprint and not identity.restarted:
+            return self.seen(previous, at_ns), []
+        self._latest[identity.target] = run
+        return run, list(_changes(previous, run)) if previous else []
 
 
 def _changes(before: Run, after: Run) -> Iterable[ChangeEvent]:

@@ -35,6 +35,7 @@ _QUEUE_SAMPLES = 20_000
 _TURN_S = 1.0
 _STALE_TURNS = 10
 _DRAIN_S = 10.0
+_CLOSE_S = 2.0
 
 
 class Server:
@@ -129,7 +130,7 @@ class Server:
         written = self._writer.stop(_DRAIN_S)
         self.web.stop()
         for runner in self._runners:
-            runner.collector.close()
+            runner.close(_CLOSE_S)
         self._engine.dispose()
         log.info("stopped", everything_written=written)
 

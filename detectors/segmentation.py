@@ -30,12 +30,25 @@ class Shift:
     sigma: float
 
 
-def most_likely_shift(values: Floats, min_before: int, min_after: int, sigma_floor: float = 0.0) -> Shift | None:
+@dataclass(frozen=True)
+class Noise:
+    """What is known of the noise beforehand: a long-run standard deviation, worth so many independent values."""
+
+    sigma: float
+    weight: float
+
+
+NOTHING_KNOWN = Noise(0.0, 0.0)
+
+
+def most_likely_shift(
+    values: Floats, min_before: int, min_after: int, noise: Noise = NOTHING_KNOWN, sigma_floor: float = 0.0
+) -> Shift | None:
     """The split of `values`, shape (n,), with the largest standardised difference of means; None if too short.
 
-    Noise is the long-run standard deviation of the residuals around both levels (at least `sigma_floor`), so
-    that neighbours that move together do not look like a shift; single spikes are pulled in first. The
-    p-value is the tail of the largest standardised Brownian bridge (Csörgő and Horváth, Limit Theorems in
+    Noise is the long-run standard deviation of the residuals around both levels, pooled with what is known of
+    it beforehand (at least `sigma_floor`), so that neighbours that move together do not look like a shift;
+    single spikes are pulled in first. The p-value is the tail of the largest standardised Brownian bridge (Csörgő and Horváth, Limit Theorems in
     Change-Point Analysis, 1997, eq. 1.3.26), with Student's correction for a short series.
     """
     n = len(values)
@@ -54,9 +67,10 @@ def most_likely_shift(values: Floats, min_before: int, min_after: int, sigma_flo
 
     residuals = clipped - np.where(np.arange(n) < position, level_before, level_after)
     r = autocorrelation(residuals)
-    freedom = max(n * (1 - r) / (1 + r) - 2, 1.0)
-    spread = math.sqrt(float(residuals @ residuals) / max(n - 2, 1))
-    sigma = max(spread * math.sqrt((1 + r) / (1 - r)), sigma_floor, 1e-9)
+    independent = max(n * (1 - r) / (1 + r) - 2, 1.0)
+    variance = float(residuals @ residuals) / max(n - 2, 1) * (1 + r) / (1 - r)
+    freedom = independent + noise.weight
+    sigma = max(math.sqrt((independent * variance + noise.weight * noise.sigma**2) / freedom), sigma_floor, 1e-9)
     difference = level_after - level_before
     score = abs(difference) * float(weight[best]) / sigma
     half_width = _Z_95 * math.sqrt(1 + 2 / freedom) * sigma / float(weight[best])

@@ -21,12 +21,15 @@ from cyclewatch.detectors.decision import (
 )
 from cyclewatch.detectors.online import Cusum, Direction, Suspicion
 from cyclewatch.detectors.phases import Floats, Phase
-from cyclewatch.detectors.robust import long_run_sigma
-from cyclewatch.detectors.segmentation import most_likely_shift
+from cyclewatch.detectors.robust import autocorrelation, long_run_sigma
+from cyclewatch.detectors.segmentation import NOTHING_KNOWN, Noise, most_likely_shift
 from cyclewatch.detectors.windows import CellWindow
 from cyclewatch.detectors.workload import Row, WorkloadModel
 
 VERSION = 1
+
+_NOISE_WEIGHT_MAX = 10.0
+"""Independent windows that the reference's noise counts for at most, so that a noise that grows is believed."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,9 @@ class SeriesDetector:
         self.model = WorkloadModel(phase)
         self._reference: list[tuple[int, list[Row]]] = []
         self._history: deque[tuple[int, float]] = deque(maxlen=parameters.history_windows)
+        self._min_before = MIN_BEFORE_WINDOWS
         self._level = 0.0
-        self._sigma = 0.0
+        self._noise = NOTHING_KNOWN
         self._cusum: Cusum | None = None
         self._last_ns = -1
 
@@ -128,7 +132,10 @@ class SeriesDetector:
         levels = [(start_ns, self._cells_level(rows)) for start_ns, rows in self._reference]
         self._history.extend((start_ns, level) for start_ns, level in levels if np.isfinite(level))
         values = np.array([level for _, level in self._history])
-        self._sigma = long_run_sigma(values - np.median(values)) if len(values) else 0.0
+        residuals = values - np.median(values)
+        r = autocorrelation(residuals)
+        weight = min(len(values) * (1 - r) / (1 + r), _NOISE_WEIGHT_MAX)
+        self._noise = Noise(long_run_sigma(residuals), weight)
         self._reference = []
         self._arm(0.0)
         return Verdict(settled=True, reason="the reference stands")
@@ -156,9 +163,10 @@ class SeriesDetector:
         values = np.array([value for _, value in self._history])
         shift = most_likely_shift(
             values,
-            min(MIN_BEFORE_WINDOWS, len(values) // 2),
+            self._min_before,
             MIN_AFTER_WINDOWS,
-            self._sigma,
+            self._noise,
+            0.1 * self.parameters.min_shift,
         )
         decision = decide(shift, self.parameters)
         if shift is None or not decision.accepted:
@@ -177,13 +185,15 @@ class SeriesDetector:
         )
         for _ in range(shift.position):
             self._history.popleft()
+        # The new level is known from a test already: its end may be looked for at once.
+        self._min_before = min(MIN_BEFORE_WINDOWS, shift.windows_after)
         self._arm(shift.after)
         return change, ""
 
     def _arm(self, level: float) -> None:
         """Take `level` as normal from now on."""
         self._level = level
-        sigma = max(self._sigma, 0.1 * self.parameters.min_shift)
+        sigma = max(self._noise.sigma, 0.1 * self.parameters.min_shift)
         self._cusum = Cusum(level, sigma, self.parameters.min_shift / 2, SUSPICION_RUN_LENGTH)
 
     def _learn_loads(self, cells: Iterable[CellWindow]) -> None:
@@ -196,8 +206,9 @@ class SeriesDetector:
             "model": self.model.state(),
             "reference": [[start_ns, [asdict(row) for row in rows]] for start_ns, rows in self._reference],
             "history": [list(entry) for entry in self._history],
+            "min_before": self._min_before,
             "level": self._level,
-            "sigma": self._sigma,
+            "noise": asdict(self._noise),
             "cusum": self._cusum.state() if self._cusum else None,
             "last_ns": self._last_ns,
         }
@@ -215,7 +226,8 @@ class SeriesDetector:
         self._reference = [(int(start_ns), [Row(**row) for row in rows]) for start_ns, rows in state["reference"]]
         self._history.clear()
         self._history.extend((int(at_ns), float(value)) for at_ns, value in state["history"])
-        self._sigma = float(state["sigma"])
+        self._min_before = int(state["min_before"])
+        self._noise = Noise(**state["noise"])
         self._last_ns = int(state["last_ns"])
         self._cusum = None
         if state["cusum"] is not None:

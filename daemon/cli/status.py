@@ -37,9 +37,8 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         typer.echo("no server is being watched; `cyclewatch doctor` says why")
     _print_targets(targets)
     for event in history.change_events(limit=5):
-        typer.echo(
-            f"{utc(event['at_ns'])} {event['target']}: {change_text(event['kind'], event['subject'], event['before'], event['after'])}"
-        )
+        text = change_text(event["kind"], event["subject"], event["before"], event["after"])
+        typer.echo(f"{utc(event['at_ns'])} {event['target']}: {text}")
     typer.echo(f"open regressions: {len(open_ones)}" + ("; see `cyclewatch regressions list`" if open_ones else ""))
 
 

@@ -81,7 +81,7 @@ def _settings(directory: Path, rings: Path) -> Settings:
         rings=Rings(directory=rings),
         engine=Engine(enabled=False),
         host=Host(enabled=False),
-        detection=Detection(reference_s=60, warmup_s=5, min_effect=0.1, false_alarm=1e-3),
+        detection=Detection(reference_s=60, warmup_s=5, min_effect=0.1, false_alarm=0.01),
         web=Web(port=0),
     )
 

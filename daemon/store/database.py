@@ -38,17 +38,18 @@ def open_database(url: str, *, create: bool) -> Engine:
         _migrate(engine, address.render_as_string(hide_password=True), create=create)
     except (SQLAlchemyError, ArgumentError, ImportError) as error:
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-        raise StoreError(f"database {_without_password(url)}: {reason}") from None
+        raise StoreError(f"database {url_without_password(url)}: {reason}") from None
     except OSError as error:
-        raise StoreError(f"database {_without_password(url)}: {error.strerror}: {error.filename}") from None
+        raise StoreError(f"database {url_without_password(url)}: {error.strerror}: {error.filename}") from None
     return engine
 
 
-def _without_password(url: str) -> str:
+def url_without_password(url: str) -> str:
+    """The address as it may be shown."""
     try:
         return make_url(url).render_as_string(hide_password=True)
     except ArgumentError:
-        return "address"
+        return "that is not an address"
 
 
 def _prepare_sqlite(connection: object, _record: ConnectionPoolEntry) -> None:

@@ -26,7 +26,7 @@ def _server(rings: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 def test_cycles_are_recorded_and_a_slowdown_is_found(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
     """Cycles fill the busy time, the engine says who it is, and 1 ms more a pass is a regression."""
-    detection = {"reference_s": 40, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 1e-3}
+    detection = {"reference_s": 40, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 0.01}
     traffic = Traffic(server.base_url, concurrency=4, seconds=240)
     with traffic, Daemon(tmp_path / "daemon", rings, detection) as daemon, RingTap(rings) as tap:
         daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase["baseline_progress"] == 1.0, 100, "settled")

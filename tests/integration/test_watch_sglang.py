@@ -19,7 +19,7 @@ from sglang_lab import RingTap, ring_directory, sglang_environment
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(900)]
 
-DETECTION = {"reference_s": 60, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 1e-3}
+DETECTION = {"reference_s": 60, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 0.01}
 CONCURRENCY = 4
 DOSE_S = 0.001
 rings = pytest.fixture(scope="module")(ring_directory)
