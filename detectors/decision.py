@@ -4,7 +4,10 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
+import numpy as np
+
 from cyclewatch.config.settings import Detection, Windows
+from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.segmentation import Shift
 
 SUSPICION_RUN_LENGTH = 17_280.0
@@ -60,6 +63,31 @@ class Decision:
 
     accepted: bool
     reason: str
+
+
+GONE_RATIO = 0.25
+"""A slowdown is over when at most this part of it is left."""
+
+
+def left_over(level: float, before: float, after: float, parameters: Parameters) -> bool:
+    """Whether at `level` enough is left of a slowdown from `before` to `after` to call it one (all logs)."""
+    return level - before >= max(parameters.min_shift, GONE_RATIO * (after - before))
+
+
+def went_away(values: Floats, before: float, after: float, parameters: Parameters) -> bool:
+    """Whether the last windows show that a slowdown from `before` to `after` has gone.
+
+    Each of them, as many as a change must last, is nearer to the old level, and their median is back at it. This asks
+    for less than a test for a shift: that the old level can be held has been shown already, and a slowdown
+    that is over must not stay open because its end was gradual.
+    """
+    last = values[-parameters.persistence_windows :]
+    nearer = bool((last < (before + after) / 2).all())
+    return (
+        len(last) == parameters.persistence_windows
+        and nearer
+        and not left_over(float(np.median(last)), before, after, parameters)
+    )
 
 
 def decide(shift: Shift | None, parameters: Parameters) -> Decision:

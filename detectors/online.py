@@ -21,7 +21,7 @@ class Suspicion:
     """The CUSUM crossed its threshold: since `since_index` the series seems to run higher or lower."""
 
     direction: Direction
-    since_index: int
+    since_ns: int
     score: float
 
 
@@ -51,15 +51,15 @@ class Cusum:
         self._threshold = sigma * _siegmund_threshold(k, run_length)
         self._state = CusumState()
 
-    def update(self, index: int, value: float) -> Suspicion | None:
-        """Take the value of window `index`; a suspicion as long as a sum stands above the threshold."""
+    def update(self, at_ns: int, value: float) -> Suspicion | None:
+        """Take the value of the window at `at_ns`; a suspicion as long as a sum stands above the threshold."""
         state = self._state
         limit = self._drift + _CLIP_SIGMAS * self._sigma
         step = min(max(value - self._level, -limit), limit)
         state.high = max(0.0, state.high + step - self._drift)
         state.low = max(0.0, state.low - step - self._drift)
-        state.high_since = (index if state.high_since < 0 else state.high_since) if state.high else -1
-        state.low_since = (index if state.low_since < 0 else state.low_since) if state.low else -1
+        state.high_since = (at_ns if state.high_since < 0 else state.high_since) if state.high else -1
+        state.low_since = (at_ns if state.low_since < 0 else state.low_since) if state.low else -1
         if state.high > self._threshold and state.high >= state.low:
             return Suspicion(Direction.SLOWER, state.high_since, state.high / self._threshold)
         if state.low > self._threshold:

@@ -44,47 +44,57 @@ NOTHING_KNOWN = Noise(0.0, 0.0)
 def most_likely_shift(
     values: Floats, min_before: int, min_after: int, noise: Noise = NOTHING_KNOWN, sigma_floor: float = 0.0
 ) -> Shift | None:
-    """The split of `values`, shape (n,), with the largest standardised difference of means; None if too short.
-
-    Noise is the long-run standard deviation of the residuals around both levels, pooled with what is known of
-    it beforehand (at least `sigma_floor`), so that neighbours that move together do not look like a shift;
-    single spikes are pulled in first. The p-value is the tail of the largest standardised Brownian bridge (Csörgő and Horváth, Limit Theorems in
-    Change-Point Analysis, 1997, eq. 1.3.26), with Student's correction for a short series.
-    """
+    """The split of `values`, shape (n,), with the largest standardised difference of means; None if too short."""
     n = len(values)
     if min_before < 1 or min_after < 1 or n < min_before + min_after:
         return None
-    centre = _local_medians(values)
-    clipped = centre + clip_outliers(values - centre, 0.0, robust_sigma(values - centre))
-    sums = np.concatenate(([0.0], np.cumsum(clipped)))
+    sums = np.concatenate(([0.0], np.cumsum(without_spikes(values))))
     splits = np.arange(min_before, n - min_after + 1)
     before = sums[splits] / splits
     after = (sums[n] - sums[splits]) / (n - splits)
-    weight = np.sqrt(splits * (n - splits) / n)
-    best = int(np.argmax(np.abs(after - before) * weight))
-    position = int(splits[best])
-    level_before, level_after = float(before[best]), float(after[best])
+    best = int(np.argmax(np.abs(after - before) * np.sqrt(splits * (n - splits) / n)))
+    return shift_at(values, int(splits[best]), min(min_before, min_after), noise, sigma_floor)
 
-    residuals = clipped - np.where(np.arange(n) < position, level_before, level_after)
+
+def shift_at(
+    values: Floats, position: int, margin: int, noise: Noise = NOTHING_KNOWN, sigma_floor: float = 0.0
+) -> Shift:
+    """The shift of `values`, shape (n,), at a split, of all those that leave `margin` values at both ends.
+
+    Noise is the long-run standard deviation of the residuals around both levels, pooled with what is known of
+    it beforehand (at least `sigma_floor`), so that neighbours that move together do not look like a shift;
+    single spikes are pulled in first. The p-value is the tail of the largest standardised Brownian bridge
+    (Csörgő and Horváth, Limit Theorems in Change-Point Analysis, 1997, eq. 1.3.26), with Student's correction for
+    a short series.
+    """
+    n = len(values)
+    clipped = without_spikes(values)
+    before, after = float(clipped[:position].mean()), float(clipped[position:].mean())
+    residuals = clipped - np.where(np.arange(n) < position, before, after)
     r = autocorrelation(residuals)
     independent = max(n * (1 - r) / (1 + r) - 2, 1.0)
     variance = float(residuals @ residuals) / max(n - 2, 1) * (1 + r) / (1 - r)
     freedom = independent + noise.weight
     sigma = max(math.sqrt((independent * variance + noise.weight * noise.sigma**2) / freedom), sigma_floor, 1e-9)
-    difference = level_after - level_before
-    score = abs(difference) * float(weight[best]) / sigma
-    half_width = _Z_95 * math.sqrt(1 + 2 / freedom) * sigma / float(weight[best])
-    edge = max(min(min_before, min_after) / n, 1.0 / n)
+    weight = math.sqrt(position * (n - position) / n)
+    difference = after - before
+    half_width = _Z_95 * math.sqrt(1 + 2 / freedom) * sigma / weight
     return Shift(
         position=position,
         windows_after=n - position,
-        before=level_before,
-        after=level_after,
+        before=before,
+        after=after,
         effect=math.expm1(difference),
         ci=(math.expm1(difference - half_width), math.expm1(difference + half_width)),
-        p_value=_tail(_normal_equivalent(score, freedom), edge),
+        p_value=_tail(_normal_equivalent(abs(difference) * weight / sigma, freedom), max(margin, 1) / n),
         sigma=sigma,
     )
+
+
+def without_spikes(values: Floats) -> Floats:
+    """`values` with single spikes pulled in to three sigmas around their neighbours; shape kept."""
+    centre = _local_medians(values)
+    return centre + clip_outliers(values - centre, 0.0, robust_sigma(values - centre))
 
 
 def _local_medians(values: Floats, width: int = 5) -> Floats:

@@ -18,11 +18,13 @@ from cyclewatch.detectors.decision import (
     SUSPICION_RUN_LENGTH,
     Parameters,
     decide,
+    left_over,
+    went_away,
 )
 from cyclewatch.detectors.online import Cusum, Direction, Suspicion
 from cyclewatch.detectors.phases import Floats, Phase
 from cyclewatch.detectors.robust import autocorrelation, long_run_sigma
-from cyclewatch.detectors.segmentation import NOTHING_KNOWN, Noise, most_likely_shift
+from cyclewatch.detectors.segmentation import NOTHING_KNOWN, Noise, Shift, most_likely_shift, shift_at
 from cyclewatch.detectors.windows import CellWindow
 from cyclewatch.detectors.workload import Row, WorkloadModel
 
@@ -83,6 +85,7 @@ class SeriesDetector:
         self._reference: list[tuple[int, list[Row]]] = []
         self._history: deque[tuple[int, float]] = deque(maxlen=parameters.history_windows)
         self._min_before = MIN_BEFORE_WINDOWS
+        self._origin: float | None = None
         self._level = 0.0
         self._noise = NOTHING_KNOWN
         self._cusum: Cusum | None = None
@@ -116,8 +119,14 @@ class SeriesDetector:
         if level.known < self.parameters.min_cycles:
             self._learn_loads(cells)
             return Verdict(level=level, reason="load not seen before")
+        return self._judge(level, cells, self._cusum)
+
+    def _judge(self, level: Level, cells: Iterable[CellWindow], cusum: Cusum) -> Verdict:
+        at_ns = level.at_ns
         self._history.append((at_ns, level.log_ratio))
-        suspicion = self._cusum.update(len(self._history), level.log_ratio)
+        if ended := self._end(at_ns):
+            return Verdict(level=level, change=ended)
+        suspicion = cusum.update(at_ns, level.log_ratio)
         if suspicion is None:
             self._learn_loads(cells)
             return Verdict(level=level)
@@ -160,20 +169,42 @@ class SeriesDetector:
         return Level(at_ns, median, error, len(values), len(cycles))
 
     def _confirm(self, at_ns: int) -> tuple[Change | None, str]:
-        values = np.array([value for _, value in self._history])
-        shift = most_likely_shift(
-            values,
-            self._min_before,
-            MIN_AFTER_WINDOWS,
-            self._noise,
-            0.1 * self.parameters.min_shift,
-        )
+        """Test the recent past for a shift."""
+        values = self._values()
+        shift = most_likely_shift(values, self._min_before, MIN_AFTER_WINDOWS, self._noise, self._sigma_floor)
         decision = decide(shift, self.parameters)
         if shift is None or not decision.accepted:
             return None, decision.reason
+        return self._changed(shift, at_ns), ""
+
+    def _end(self, at_ns: int) -> Change | None:
+        """The change that ends the confirmed slowdown, where the last windows show that it has gone."""
+        values = self._values()
+        if self._origin is None or not went_away(values, self._origin, self._level, self.parameters):
+            return None
+        slow = np.flatnonzero(values >= (self._origin + self._level) / 2)
+        if not len(slow):
+            return None
+        return self._changed(shift_at(values, int(slow[-1]) + 1, 1, self._noise, self._sigma_floor), at_ns)
+
+    def _values(self) -> Floats:
+        return np.array([value for _, value in self._history])
+
+    def _changed(self, shift: Shift, at_ns: int) -> Change:
+        """Take the new level as normal; gives the change."""
+        slower = shift.after > shift.before
         started_at_ns = self._history[shift.position][0]
-        change = Change(
-            direction=Direction.SLOWER if shift.after > shift.before else Direction.FASTER,
+        for _ in range(shift.position):
+            self._history.popleft()
+        # The new level is known from a test already: its end may be looked for at once.
+        self._min_before = min(MIN_BEFORE_WINDOWS, shift.windows_after)
+        if slower and self._origin is None:
+            self._origin = shift.before
+        elif self._origin is not None and not left_over(shift.after, self._origin, self._level, self.parameters):
+            self._origin = None
+        self._arm(shift.after)
+        return Change(
+            direction=Direction.SLOWER if slower else Direction.FASTER,
             started_at_ns=started_at_ns,
             detected_at_ns=at_ns + self.parameters.window_ns,
             before=shift.before,
@@ -183,17 +214,15 @@ class SeriesDetector:
             probability=1.0 - shift.p_value,
             windows_after=shift.windows_after,
         )
-        for _ in range(shift.position):
-            self._history.popleft()
-        # The new level is known from a test already: its end may be looked for at once.
-        self._min_before = min(MIN_BEFORE_WINDOWS, shift.windows_after)
-        self._arm(shift.after)
-        return change, ""
+
+    @property
+    def _sigma_floor(self) -> float:
+        return 0.1 * self.parameters.min_shift
 
     def _arm(self, level: float) -> None:
         """Take `level` as normal from now on."""
         self._level = level
-        sigma = max(self._noise.sigma, 0.1 * self.parameters.min_shift)
+        sigma = max(self._noise.sigma, self._sigma_floor)
         self._cusum = Cusum(level, sigma, self.parameters.min_shift / 2, SUSPICION_RUN_LENGTH)
 
     def _learn_loads(self, cells: Iterable[CellWindow]) -> None:
@@ -207,6 +236,7 @@ class SeriesDetector:
             "reference": [[start_ns, [asdict(row) for row in rows]] for start_ns, rows in self._reference],
             "history": [list(entry) for entry in self._history],
             "min_before": self._min_before,
+            "origin": self._origin,
             "level": self._level,
             "noise": asdict(self._noise),
             "cusum": self._cusum.state() if self._cusum else None,
@@ -227,6 +257,7 @@ class SeriesDetector:
         self._history.clear()
         self._history.extend((int(at_ns), float(value)) for at_ns, value in state["history"])
         self._min_before = int(state["min_before"])
+        self._origin = state["origin"]
         self._noise = Noise(**state["noise"])
         self._last_ns = int(state["last_ns"])
         self._cusum = None

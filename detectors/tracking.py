@@ -6,12 +6,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from cyclewatch.detectors.decision import Parameters
+from cyclewatch.detectors.decision import Parameters, left_over
 from cyclewatch.detectors.online import Direction
 from cyclewatch.detectors.series import Change
-
-_GONE_RATIO = 0.25
-"""A regression is over when at most this part of it is left."""
 
 
 class State(StrEnum):
@@ -56,7 +53,7 @@ class Tracker:
         if self.open is None:
             return self._begin(change)
         left = change.after - self.open.base
-        if left < max(self._parameters.min_shift, _GONE_RATIO * (self.open.level - self.open.base)):
+        if not left_over(change.after, self.open.base, self.open.level, self._parameters):
             ended = replace(self.open, state=State.RESOLVED, ended_at_ns=change.started_at_ns)
             self.open = None
             return ended

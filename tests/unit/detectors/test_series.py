@@ -103,3 +103,18 @@ def test_a_state_of_another_version_is_refused() -> None:
     """An upgrade must not guess."""
     with pytest.raises(ValueError, match="version 99"):
         _detector().restore({**_detector().state(), "version": 99})
+
+
+def test_a_slowdown_that_fades_is_over_when_the_old_level_holds() -> None:
+    """Five slow windows, then a gradual return: ended by what the last windows show, not by a test for a step."""
+    factors = {90: 1.4, 96: 1.2, 97: 1.15, 98: 1.1, 100: 1.06, 102: 1.03, 104: 1.0}
+    opened, ended = _feed(_detector(), server(125, seed=11, slower=factors))
+    assert (opened.direction, ended.direction) == (Direction.SLOWER, Direction.FASTER)
+    assert ended.detected_at_ns // WINDOW_NS <= 112
+
+
+def test_half_of_a_slowdown_left_is_not_its_end() -> None:
+    """From 40 % to 20 %: it goes on."""
+    changes = _feed(_detector(), server(140, seed=12, slower={90: 1.4, 110: 1.2}))
+    assert changes[0].direction is Direction.SLOWER
+    assert sum(change.after - change.before for change in changes) == pytest.approx(np.log(1.2), abs=0.05)
