@@ -1,7 +1,7 @@
 """Which servers there are: those configured, and those whose rings were seen."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -39,17 +39,13 @@ class Discovery:
         self._configured = {_address(str(target.url)): target.name for target in configured}
         self._servers = [Server(target.name, str(target.url).rstrip("/")) for target in configured]
         self._rings: dict[str, tuple[Server | None, SchedulerProcess]] = {}
+        self._listening: tuple[Server, ...] = ()
 
     def note(self, ring: RingIdentity) -> str:
         """Learn of a ring; gives the name of the target it belongs to."""
-        url = _ring_url(ring)
-        if url is None:
-            name, server = f"sglang-{ring.parent_pid}", None
-        else:
-            address = _address(url)
-            own_name = url.removeprefix("http://")[:_NAME_MAX]
-            name = self._configured.get(address) or self._configured_by_port(address[1]) or own_name
-            server = Server(name, url)
+        port = ring.server.get("port")
+        server = self._server(str(ring.server.get("host") or ""), port) if isinstance(port, int) else None
+        name = server.target if server else f"sglang-{ring.parent_pid}"
         with self._lock:
             self._rings[ring.key] = (server, SchedulerProcess(name, ring.rank, ring.pid, ring.parent_pid))
         return name
@@ -59,10 +55,17 @@ class Discovery:
         with self._lock:
             self._rings.pop(key, None)
 
+    def listening(self, addresses: Iterable[tuple[str, int]]) -> None:
+        """Learn where the SGLang processes of this node listen: host and port of each, in place of earlier ones."""
+        servers = tuple(server for address in addresses if (server := self._server(*address)) is not None)
+        with self._lock:
+            self._listening = servers
+
     def servers(self) -> tuple[Server, ...]:
         """Servers to ask, one a target: configured ones first, then those found."""
         with self._lock:
             found = [server for server, _ in self._rings.values() if server is not None]
+            found.extend(self._listening)
         unique = {server.target: server for server in reversed([*self._servers, *found])}
         return tuple(sorted(unique.values(), key=lambda server: server.target))
 
@@ -71,15 +74,22 @@ class Discovery:
         with self._lock:
             return tuple(process for _, process in self._rings.values())
 
+    def _server(self, host: str, port: int) -> Server | None:
+        """The server that listens there, reached from this host; None where that is no address."""
+        url = _local_url(host, port)
+        if url is None:
+            return None
+        address = _address(url)
+        own_name = url.removeprefix("http://")[:_NAME_MAX]
+        return Server(self._configured.get(address) or self._configured_by_port(port) or own_name, url)
+
     def _configured_by_port(self, port: int) -> str | None:
         """A server bound to another address of this host is still the one configured with that port."""
         names = [name for (_, known), name in self._configured.items() if known == port]
         return names[0] if len(names) == 1 else None
 
 
-def _ring_url(ring: RingIdentity) -> str | None:
-    """Where the server of a ring listens, reached from this host; None where the ring does not say."""
-    host, port = str(ring.server.get("host") or ""), ring.server.get("port")
+def _local_url(host: str, port: int) -> str | None:
     if host in _ANY_ADDRESS:
         host = "127.0.0.1"
     elif ":" in host and not host.startswith("["):
@@ -88,7 +98,7 @@ def _ring_url(ring: RingIdentity) -> str | None:
         _address(url := f"http://{host}:{port}")
     except ValueError:
         return None
-    return url if isinstance(port, int) else None
+    return url
 
 
 def _address(url: str) -> tuple[str, int]:

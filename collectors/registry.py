@@ -8,6 +8,7 @@ from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.engine import EngineCollector
 from cyclewatch.collectors.fetch import HttpFetcher
 from cyclewatch.collectors.host import HostCollector
+from cyclewatch.collectors.local_servers import LocalServersCollector
 from cyclewatch.config.settings import Settings
 
 
@@ -17,6 +18,10 @@ def build_collectors(settings: Settings, discovery: Discovery, resume: Mapping[s
         "cycles": (
             settings.rings.enabled,
             CyclesCollector(settings.rings, discovery, settings.host.proc, resume),
+        ),
+        "discovery": (
+            settings.discovery.enabled,
+            LocalServersCollector(settings.discovery, discovery, settings.host.proc),
         ),
         "engine": (settings.engine.enabled, EngineCollector(settings.engine, discovery, HttpFetcher())),
         "host": (settings.host.enabled, HostCollector(settings.host, discovery)),

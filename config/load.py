@@ -1,13 +1,16 @@
 """Reading the settings from a TOML file and the environment, with errors that name the key."""
 
+import difflib
+import json
 import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource
+from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSource, PydanticBaseSettingsSource
 
 from cyclewatch.config.settings import Settings
 
@@ -18,6 +21,8 @@ MAX_FILE_BYTES = 1 << 20
 FOREIGN_VARIABLES = frozenset(
     {"CYCLEWATCH_RING_DIR", "CYCLEWATCH_RING_RECORDS", "CYCLEWATCH_RING_GROUP", "CYCLEWATCH_CONFIG"}
 )
+_OF_KUBERNETES = re.compile(r"CYCLEWATCH_(SERVICE|PORT)(_.*)?")
+"""Kubernetes sets these in every container beside a service that is named cyclewatch."""
 
 
 class ConfigError(Exception):
@@ -36,7 +41,8 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] | None = 
     if path is None and DEFAULT_PATH.is_file():
         path = DEFAULT_PATH
     values = {} if path is None else _read_toml(path)
-    _refuse_unknown_variables(environ)
+    variables = {name.upper(): text for name, text in environ.items() if name.upper().startswith("CYCLEWATCH_")}
+    _refuse_wrong_variables(variables)
 
     class FileThenEnvironment(Settings):
         """The settings bound to this file: the environment wins over it."""
@@ -51,12 +57,14 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] | None = 
             file_secret_settings: PydanticBaseSettingsSource,
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             del init_settings, dotenv_settings, file_secret_settings  # not among our sources
+            assert isinstance(env_settings, EnvSettingsSource)
+            env_settings.env_vars = {name.lower(): text for name, text in variables.items()}
             return env_settings, InitSettingsSource(settings_cls, values)
 
     try:
         return FileThenEnvironment()
     except ValidationError as error:
-        raise ConfigError(_explain(error, str(path) if path else "the environment")) from None
+        raise ConfigError(_explain(error, path, variables)) from None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -69,29 +77,56 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: longer than {MAX_FILE_BYTES} bytes: is this the configuration file?")
     try:
         return tomllib.loads(text.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
-def _refuse_unknown_variables(environ: Mapping[str, str]) -> None:
-    """A misspelt section in a variable's name would otherwise be ignored in silence."""
-    known = {name.upper() for name in Settings.model_fields}
-    for name in environ:
-        if not name.startswith("CYCLEWATCH_") or name in FOREIGN_VARIABLES:
+def _refuse_wrong_variables(variables: Mapping[str, str]) -> None:
+    """Name what would otherwise be ignored in silence: a misspelt variable; and a table that is not JSON."""
+    known = dict(_variables())
+    lines = []
+    for name, text in variables.items():
+        if name in FOREIGN_VARIABLES or _OF_KUBERNETES.fullmatch(name):
             continue
-        section = name.removeprefix("CYCLEWATCH_").split("__")[0]
-        if section not in known:
-            raise ConfigError(
-                f"environment variable {name}: no such setting; known sections are {', '.join(sorted(known))}"
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, *FOREIGN_VARIABLES], n=1)
+            lines.append(
+                f"environment variable {name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
             )
+        elif known[name] and not _is_json(text):
+            lines.append(f"environment variable {name}: not JSON; single keys are set by {name}__KEY")
+    if lines:
+        raise ConfigError("\n".join(lines))
 
 
-def _explain(error: ValidationError, origin: str) -> str:
+def _variables() -> Iterator[tuple[str, bool]]:
+    """Names of all environment variables, and whether their value is JSON: a whole table or list."""
+    for name, field in Settings.model_fields.items():
+        model = _model(field.annotation)
+        yield f"CYCLEWATCH_{name.upper()}", model is not None
+        if model is field.annotation and model is not None:
+            for key in model.model_fields:
+                yield f"CYCLEWATCH_{name.upper()}__{key.upper()}", False
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _explain(error: ValidationError, path: Path | None, variables: Mapping[str, str]) -> str:
     lines = []
     for detail in error.errors():
-        key = ".".join(str(part) for part in detail["loc"])
+        loc = detail["loc"]
+        key = ".".join(str(part) for part in loc)
+        # The environment wins: what it has is what is wrong.
+        names = ["CYCLEWATCH_" + "__".join(str(part) for part in loc[:length]).upper() for length in (2, 1)]
+        origin = next((f"environment variable {name}" for name in names if name in variables), path)
         if detail["type"] == "extra_forbidden":
-            near = _nearest(detail["loc"])
+            near = _nearest(loc)
             lines.append(f"{origin}: {key}: no such key" + (f"; did you mean {near}?" if near else ""))
         else:
             lines.append(f"{origin}: {key}: {detail['msg'][:1].lower()}{detail['msg'][1:]}")
@@ -100,13 +135,15 @@ def _explain(error: ValidationError, origin: str) -> str:
 
 def _nearest(loc: tuple[int | str, ...]) -> str:
     """The existing key most like the unknown one, or an empty text."""
-    import difflib  # noqa: PLC0415 (only on the way to an error)
-
     model: type[BaseModel] = Settings
     for part in loc[:-1]:
-        field = model.model_fields.get(str(part))
-        if field is None or not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
-            return ""
-        model = field.annotation
+        if isinstance(part, str):
+            model = _model(model.model_fields[part].annotation) or model
     found = difflib.get_close_matches(str(loc[-1]), model.model_fields, n=1)
     return ".".join([*(str(part) for part in loc[:-1]), *found]) if found else ""
+
+
+def _model(annotation: object) -> type[BaseModel] | None:
+    """The model of a table, or of a list of tables; None for a plain value."""
+    candidates = (annotation, *get_args(annotation))
+    return next((one for one in candidates if isinstance(one, type) and issubclass(one, BaseModel)), None)

@@ -38,6 +38,13 @@ class Rings(Section):
     interval_s: Seconds = Field(default=1.0, description="Seconds between two readings of the rings.")
 
 
+class Discovery(Section):
+    """Finding SGLang servers that are neither configured nor known from a ring."""
+
+    enabled: bool = Field(default=True, description="Look for SGLang servers among the processes of this node.")
+    interval_s: Seconds = Field(default=30.0, description="Seconds between two looks.")
+
+
 class Engine(Section):
     """What SGLang says of itself over HTTP."""
 
@@ -126,6 +133,7 @@ class Settings(BaseSettings):
         default=(), description="Servers to watch; empty to watch every server found from its rings."
     )
     rings: Rings = Rings()
+    discovery: Discovery = Discovery()
     engine: Engine = Engine()
     host: Host = Host()
     windows: Windows = Windows()

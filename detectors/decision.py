@@ -65,6 +65,9 @@ class Decision:
     reason: str
 
 
+IMPROVEMENT_PERSISTENCE = 4
+"""How many times as long as a slowdown an improvement must last."""
+
 GONE_RATIO = 0.25
 """A slowdown is over when at most this part of it is left."""
 
@@ -90,11 +93,17 @@ def went_away(values: Floats, before: float, after: float, parameters: Parameter
     )
 
 
-def decide(shift: Shift | None, parameters: Parameters) -> Decision:
-    """Judge a statistic: lasting, surely more than noise, and large enough to matter."""
+def decide(shift: Shift | None, parameters: Parameters, *, slowed: bool) -> Decision:
+    """Judge a statistic: lasting, surely more than noise, and large enough to matter.
+
+    `slowed` tells that a slowdown is open, so that a shift back is its end; otherwise getting faster is an
+    improvement, which becomes the new normal and is in no hurry.
+    """
     if shift is None:
         return Decision(accepted=False, reason="too few windows")
-    if shift.windows_after < parameters.persistence_windows:
+    improvement = shift.after < shift.before and not slowed
+    lasting = parameters.persistence_windows * (IMPROVEMENT_PERSISTENCE if improvement else 1)
+    if shift.windows_after < lasting:
         return Decision(accepted=False, reason=f"has lasted {shift.windows_after} windows only")
     if shift.p_value > parameters.false_alarm:
         return Decision(accepted=False, reason=f"may be noise (p = {shift.p_value:.2g})")

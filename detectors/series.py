@@ -172,7 +172,7 @@ class SeriesDetector:
         """Test the recent past for a shift."""
         values = self._values()
         shift = most_likely_shift(values, self._min_before, MIN_AFTER_WINDOWS, self._noise, self._sigma_floor)
-        decision = decide(shift, self.parameters)
+        decision = decide(shift, self.parameters, slowed=self._origin is not None)
         if shift is None or not decision.accepted:
             return None, decision.reason
         return self._changed(shift, at_ns), ""

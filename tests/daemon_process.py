@@ -86,7 +86,9 @@ class Daemon:
     def command(self, *arguments: str) -> Any:
         """What a command of the command line prints with --json."""
         command = [*COMMAND, *arguments, "--json", "--config", str(self.config)]
-        return json.loads(subprocess.run(command, check=True, capture_output=True, timeout=60).stdout)
+        answer = subprocess.run(command, check=False, capture_output=True, timeout=60)
+        assert answer.returncode == 0, answer.stderr.decode()
+        return json.loads(answer.stdout)
 
     def regressions(self) -> list[dict[str, Any]]:
         """All regressions (slower), newest first."""

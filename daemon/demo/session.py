@@ -121,7 +121,7 @@ def _sentence(server: Server) -> str:
     phases = server.metrics.state.phases.values()
     decode = next((state for state in phases if state.phase == "decode"), None)
     if decode is None:
-        return "waiting for the first window"
+        return "the recording has ended" if server.history.regressions() else "waiting for the first window"
     if decode.baseline_progress < 1:
         return f"learning the baseline, decode {decode.median_s * 1e3:.2f} ms"
     expected = "" if decode.ratio is None else f", {decode.ratio - 1:+.1%} against expected"

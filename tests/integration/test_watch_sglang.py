@@ -5,6 +5,7 @@ that.
 How sensitive detection is, is measured on simulated and on recorded cycles.
 """
 
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -139,3 +140,25 @@ def test_a_server_restart_is_a_change_event_and_keeps_the_baseline(
         assert phase["baseline_progress"] == 1.0
         assert [event["kind"] for event in daemon.command("status")["events"]][:1] == ["restart"]
         assert daemon.regressions() == []
+
+
+def test_a_ring_cut_off_or_deleted_does_not_harm_the_server(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
+    """Truncated, scribbled over, deleted while the server writes: it answers on, and the daemon says what it sees."""
+    with (
+        Traffic(server.base_url, concurrency=CONCURRENCY, seconds=60) as traffic,
+        Daemon(tmp_path / "daemon", rings, DETECTION) as daemon,
+    ):
+        daemon.wait_for(lambda: daemon.phase("decode"), 30, "watching")
+        for ring in rings.glob("*.ring"):
+            os.truncate(ring, 5000)
+        daemon.wait_for(lambda: "cut off" in daemon.log_path.read_text(), 10, "told of the cut")
+        for ring in rings.glob("*.ring"):
+            ring.write_bytes(random.randbytes(100_000))
+        time.sleep(3)
+        for ring in rings.glob("*.ring"):
+            ring.unlink()
+        served = traffic.totals.requests
+        time.sleep(5)
+        assert traffic.totals.requests > served
+        assert daemon.get("/healthz") is not None
+    assert traffic.totals.failures == 0
