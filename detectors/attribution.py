@@ -176,29 +176,36 @@ def _ratio_causes(evidence: Evidence, before_us: float, after_us: float) -> Iter
 def _stage_causes(
     evidence: Evidence, parts: Sequence[SplitPart], before_us: float, after_us: float, explained: float
 ) -> Iterable[Cause]:
-    """The stage that grew most; behind a measured cause on the host it is a consequence and ranks below it."""
+    """The stage that grew most; behind a measured cause on the host it is a consequence and ranks below it.
+
+    Where the scheduler thread's CPU time is known, the growth is told apart into time in which it computed and time in
+    which it was off the CPU (asleep, blocked, or waiting for one).
+    """
     total_us = after_us - before_us
     worst = max(parts, key=lambda part: part.delta_us)
-    share = worst.delta_us / total_us
-    if share < _SHARE_MIN:
+    if worst.delta_us < _SHARE_MIN * total_us:
         return
     grown = f"{worst.delta_us / 1e3:+.3f} of {total_us / 1e3:+.3f} ms"
-    proof = [f"{worst.part}: {worst.before_us / 1e3:.3f} ms before, {worst.after_us / 1e3:.3f} ms after ({grown})"]
-    subject, kind = STAGE_TEXT[worst.part], f"stage_{worst.part}"
+    proof = f"{worst.part}: {worst.before_us / 1e3:.3f} ms before, {worst.after_us / 1e3:.3f} ms after ({grown})"
+    stage, kind = STAGE_TEXT[worst.part], f"stage_{worst.part}"
     used_before, used_after = _on_cpu(evidence.before), _on_cpu(evidence.after)
-    on_cpu_us = used_after * after_us - used_before * before_us
-    if worst.part == "wait" or not np.isfinite(on_cpu_us):
-        subject += ": takes longer"
+    computed_us = used_after * after_us - used_before * before_us
+    if worst.part == "wait" or not np.isfinite(computed_us):
+        ways = [(kind, f"{stage}: takes longer", worst.delta_us)]
+        proofs = [proof]
     else:
-        off = on_cpu_us < _EXPLAINED * worst.delta_us
-        subject += ": the scheduler thread is off the CPU longer" if off else ": the scheduler thread computes longer"
-        kind += "_blocked" if off else "_busy"
-        proof.append(
-            f"scheduler thread on the CPU {used_before * before_us / 1e3:.3f} ms a cycle before, "
-            f"{used_after * after_us / 1e3:.3f} ms after"
-        )
-    score = min(share, 1.0) * (0.5 if explained >= _EXPLAINED else 1.0)
-    yield Cause(kind, subject, score, min(share, 1.0), Status.MEASURED, tuple(proof))
+        computed_us = min(max(computed_us, 0.0), worst.delta_us)
+        ways = [
+            (f"{kind}_blocked", f"{stage}: the scheduler thread is off the CPU longer", worst.delta_us - computed_us),
+            (f"{kind}_busy", f"{stage}: the scheduler thread computes longer", computed_us),
+        ]
+        used = f"{used_before * before_us / 1e3:.3f} ms a cycle before, {used_after * after_us / 1e3:.3f} ms after"
+        proofs = [proof, f"scheduler thread on the CPU {used}"]
+    for name, subject, grown_us in ways:
+        share = min(grown_us / total_us, 1.0)
+        if share >= _SHARE_MIN:
+            score = share * (0.5 if explained >= _EXPLAINED else 1.0)
+            yield Cause(name, subject, score, share, Status.MEASURED, tuple(proofs))
 
 
 def _on_cpu(means: Iterable[StageMeans]) -> float:

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[1]
 
 def sglang_environment(version: str) -> Path:
     """The environment of an SGLang version; the calling test is skipped, saying so, where there is none."""
-    venv = Path(os.environ.get("CYCLEWATCH_SGLANG_DIR", ROOT / ".sglang")) / version
+    venv = Path(os.environ.get("SGLANG_CPU_ENVIRONMENTS", ROOT / ".sglang")) / version
     if not (venv / "bin" / "python").exists():
         pytest.skip(f"NOT RUN: no real SGLang {version} in {venv}; `make sglang-env` installs it (2.7 GB)")
     return venv

@@ -71,7 +71,9 @@ def test_a_slowdown_is_confirmed_measured_and_resolved(server: SGLangServer, rin
     assert ended["ended_at"] is not None
     causes = found["causes"]
     assert isinstance(causes, list)
-    assert causes[0]["kind"] == "stage_launch_blocked"
+    # The sleep is in run_batch, off the CPU. A neighbour on the machine may make the thread compute longer besides.
+    assert causes[0]["kind"].startswith("stage_launch")
+    assert "stage_launch_blocked" in [cause["kind"] for cause in causes]
     assert traffic.totals.failures == 0
 
 
