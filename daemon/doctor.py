@@ -76,7 +76,7 @@ def _ring_directory(directory: Path) -> Iterator[Check]:
         f"create it on tmpfs and set {_RING_VARIABLE}={directory} for SGLang: "
         f"install -d -m 2770 -g GROUP {directory} (GROUP: one that SGLang and cyclewatch share)"
     )
-    if not directory.is_dir():
+    if not os.path.isdir(directory):  # noqa: PTH112 (a place that may not be looked at is not an error here)
         yield Check(subject, Level.BAD, "does not exist", mend)
         return
     kind = _file_system(directory)
@@ -108,7 +108,7 @@ def _file_system(path: Path) -> str:
 
 
 def _rings(directory: Path) -> Iterator[OpenRing | Check]:
-    if not directory.is_dir() or not os.access(directory, os.R_OK | os.X_OK):
+    if not os.access(directory, os.R_OK | os.X_OK):
         return
     paths = sorted(directory.glob("*.ring"))
     if not paths:
@@ -229,7 +229,9 @@ def _store(settings: Settings) -> Iterator[Check]:
         yield Check("store", Level.BAD, str(error), "start the daemon: cyclewatch run")
         return
     age_s = time.time() - stored_ns / 1e9
-    if age_s > _STALE_S:
+    if not stored_ns:
+        yield Check("daemon", Level.BAD, "has not stored anything yet", "start it: cyclewatch run")
+    elif age_s > _STALE_S:
         yield Check("daemon", Level.BAD, f"last stored something {age_s:.0f} s ago", "start it: cyclewatch run")
     else:
         yield Check("daemon", Level.GOOD, "runs and stores")

@@ -18,7 +18,9 @@ def configure_logging(settings: Log) -> None:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
     if settings.format == "json":
-        last: list[Any] = [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        # Without local variables: they may hold a password.
+        tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+        last: list[Any] = [structlog.processors.ExceptionRenderer(tracebacks), structlog.processors.JSONRenderer()]
     else:
         last = [
             structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)

@@ -113,13 +113,17 @@ class StateCollector:
         yield from counters.values()
 
     def _readings(self) -> Iterator[Metric]:
-        families: dict[str, GaugeMetricFamily] = {}
+        by_name: dict[str, list[Reading]] = {}
         for reading in self.readings.values():
-            names = ("target", *(name for name, _ in reading.labels))
-            name = metric_name(reading.name)
-            family = families.setdefault(name, GaugeMetricFamily(name, f"Reading {reading.name}.", labels=names))
-            family.add_metric((reading.target, *(value for _, value in reading.labels)), reading.value)
-        yield from families.values()
+            by_name.setdefault(reading.name, []).append(reading)
+        for name, readings in by_name.items():
+            # Not all series of a name have all labels: a process that has no rank has an empty one.
+            labels = sorted({label for reading in readings for label, _ in reading.labels})
+            family = GaugeMetricFamily(metric_name(name), f"Reading {name}.", labels=("target", *labels))
+            for reading in readings:
+                values = dict(reading.labels)
+                family.add_metric((reading.target, *(values.get(label, "") for label in labels)), reading.value)
+            yield family
 
 
 def metric_name(reading: str) -> str:

@@ -7,9 +7,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import structlog
+from sqlalchemy.exc import SQLAlchemyError
 
 from cyclewatch.collectors.base import Now
-from cyclewatch.collectors.records import CycleBatch, Reading, Records, Sample, ServerIdentity
+from cyclewatch.collectors.records import CycleBatch, Reading, Records, RingIdentity, Sample, ServerIdentity
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.findings import findings_of
 from cyclewatch.daemon.metrics import Metrics, PhaseState, RingState
@@ -24,9 +25,10 @@ from cyclewatch.daemon.store.unit import (
     StoredWindow,
     Unit,
 )
-from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
+from cyclewatch.daemon.watch import Findings, SeriesKey, SeriesWatch
 from cyclewatch.detectors.attribution import Evidence
 from cyclewatch.detectors.decision import Parameters
+from cyclewatch.detectors.series import Change
 from cyclewatch.detectors.tracking import Regression, State
 from cyclewatch.detectors.windows import Window, WindowCutter
 
@@ -34,6 +36,7 @@ log = structlog.get_logger(__name__)
 
 _FUTURE_NS = 10 * 10**9
 _CYCLE_MAX_NS = 3600 * 10**9
+_CLOCK_SET_NS = 2 * 10**9
 _FLUSH_INTERVAL_NS = 5 * 10**9
 _CHECKPOINT_INTERVAL_NS = 15 * 10**9
 _RING_DELAY_NS = 15 * 10**9
@@ -111,8 +114,8 @@ class Pipeline:
 
     def turn(self, now: Now) -> None:
         """Close the windows that are over, judge them, and hand everything to the store."""
-        offset_ns = now.wall_ns - now.monotonic_ns
         for track in self._rings.values():
+            offset_ns = _utc_offset_ns(track.batch.ring, now)
             for window in track.cutter.close_until(now.monotonic_ns - self._grace_ns):
                 self._judge(track, window, window.index * self._length_ns + offset_ns)
         self._runs_without_ring(now)
@@ -144,6 +147,8 @@ class Pipeline:
         self._unit = Unit(0)
 
     def _take_cycles(self, batch: CycleBatch, now: Now) -> None:
+        if batch.ring.key not in self._rings and not batch.alive and not len(batch.records):
+            return  # left over from a server that has ended, and read to its end
         track = self._rings.get(batch.ring.key) or self._begin(batch, now)
         track.batch = batch
         track.next_sequence = batch.next_sequence
@@ -157,9 +162,7 @@ class Pipeline:
         if not batch.alive and not len(batch.records) and not track.cutter.has_open:
             log.info("server gone", target=batch.target, rank=track.rank, pid=batch.ring.pid)
             del self._rings[batch.ring.key]
-            for watch in track.watches.values():
-                self._phases.pop(watch.key.text, None)
-            self._forget_readings(batch.target)
+            self._forget(batch.target)
 
     def _begin(self, batch: CycleBatch, now: Now) -> RingTrack:
         run, events = self._runs.of_ring(batch.ring, batch.target)
@@ -210,6 +213,8 @@ class Pipeline:
             return
         for phase, cycles in window.cycles.items():
             watch = track.watches.get(phase.value) or self._watch(track, phase.value)
+            if watch is None:
+                continue
             cells = [cell for cell in window.cells if cell.phase is phase]
             verdict, regression = watch.update(start_ns, cycles, cells)
             self._changed[watch.key.text] = watch
@@ -220,10 +225,10 @@ class Pipeline:
                 self._unit.levels.append(StoredLevel(run.key, track.rank, phase.value, verdict.level, suspected))
                 if suspected:
                     self._metrics.suspicions.labels(run.target).inc()
-            if regression is not None:
-                self._found(track, watch, regression)
+            if verdict.change is not None and regression is not None:
+                self._found(track, watch, verdict.change, regression)
             known = verdict.level is not None and math.isfinite(verdict.level.log_ratio)
-            self._phases[watch.key.text] = PhaseState(
+            self._phases[_place(track, phase.value)] = PhaseState(
                 target=run.target,
                 rank=track.rank,
                 phase=phase.value,
@@ -233,22 +238,33 @@ class Pipeline:
                 regression_open=watch.tracker.open is not None,
             )
 
-    def _watch(self, track: RingTrack, phase: str) -> SeriesWatch:
+    def _watch(self, track: RingTrack, phase: str) -> SeriesWatch | None:
+        """The watch of this series: the one in use before a restart of the server, or as it was saved.
+
+        None where the store does not answer: a baseline that is only out of reach must not be learned anew.
+        """
         key = SeriesKey(track.run.target, track.rank, phase, track.run.fingerprint)
-        watch = SeriesWatch(key, self._parameters)
-        state = self._history.detector_state(key.text)
-        if state is not None:
-            watch.restore(state)
+        in_use = (other.watches[phase] for other in self._rings.values() if phase in other.watches)
+        watch = next((one for one in in_use if one.key == key), None) or self._changed.get(key.text)
+        if watch is None:
+            watch = SeriesWatch(key, self._parameters)
+            try:
+                state = self._history.detector_state(key.text)
+                if state is not None:
+                    watch.restore(state)
+            except SQLAlchemyError as error:
+                log.warning("the saved baseline cannot be read; trying again", key=key.text, reason=_reason(error))
+                return None
+            except (ValueError, KeyError, TypeError) as error:
+                log.warning("the saved baseline is unusable; learning it anew", key=key.text, reason=str(error))
+                watch = SeriesWatch(key, self._parameters)
         track.watches[phase] = watch
         return watch
 
-    def _found(self, track: RingTrack, watch: SeriesWatch, regression: Regression) -> None:
+    def _found(self, track: RingTrack, watch: SeriesWatch, change: Change, regression: Regression) -> None:
         """Store a regression that is new or altered, with what is known of its cause."""
         if regression.state is not State.RESOLVED:
-            evidence = self._history.evidence(
-                track.run, track.rank, watch.key.phase, regression, synchronous=track.synchronous
-            )
-            watch.findings = findings_of(evidence)
+            watch.findings = self._findings(track, watch.key.phase, regression)
         found = watch.findings
         self._unit.regressions.append(
             StoredRegression(
@@ -261,7 +277,7 @@ class Pipeline:
                 found.causes,
             )
         )
-        if regression.state is State.OPEN:
+        if regression.state is State.OPEN and regression.started_at_ns == change.started_at_ns:
             self._metrics.regressions.labels(track.run.target).inc()
         log.warning(
             "improvement" if regression.state is State.NOTED else "regression",
@@ -273,6 +289,14 @@ class Pipeline:
             ci=f"{regression.ci[0]:+.1%} to {regression.ci[1]:+.1%}",
             cause=found.causes[0]["subject"] if found.causes else "not shown",
         )
+
+    def _findings(self, track: RingTrack, phase: str, regression: Regression) -> Findings:
+        try:
+            evidence = self._history.evidence(track.run, track.rank, phase, regression, synchronous=track.synchronous)
+        except SQLAlchemyError as error:
+            log.warning("the store does not answer; the cause is not shown", reason=_reason(error))
+            return Findings()
+        return findings_of(evidence)
 
     def _runs_without_ring(self, now: Now) -> None:
         """Runs of servers that only answer over HTTP; a ring, which knows more, has some seconds to turn up."""
@@ -297,8 +321,10 @@ class Pipeline:
                 after=event.after,
             )
 
-    def _forget_readings(self, target: str) -> None:
-        """Drop the readings of a target that no ring belongs to any more."""
+    def _forget(self, target: str) -> None:
+        """Drop phases that no ring of the target has any more, and its readings with the last ring."""
+        kept = {_place(track, phase) for track in self._rings.values() for phase in track.watches}
+        self._phases = {key: one for key, one in self._phases.items() if one.target != target or key in kept}
         if all(track.run.target != target for track in self._rings.values()):
             self._readings = {key: one for key, one in self._readings.items() if one.target != target}
 
@@ -306,8 +332,10 @@ class Pipeline:
         state = self._metrics.state
         state.phases = dict(self._phases)
         state.readings = dict(self._readings)
+        # Of a restarted server there are two rings for a while: the later one is shown.
+        tracks = sorted(self._rings.values(), key=lambda track: track.batch.ring.wall_ns)
         state.rings = {
-            key: RingState(
+            _place(track): RingState(
                 target=track.run.target,
                 rank=track.rank,
                 counters=track.batch.counters,
@@ -317,7 +345,7 @@ class Pipeline:
                 alive=track.batch.alive,
                 heartbeat_age_s=max(0.0, (now.monotonic_ns - track.batch.counters.heartbeat_ns) / 1e9),
             )
-            for key, track in self._rings.items()
+            for track in tracks
         }
 
     def _status(self) -> dict[str, Mapping[str, Any]]:
@@ -341,3 +369,21 @@ class Pipeline:
                 row = {name: value for name, value in vars(phase).items() if name != "target"}
                 targets[phase.target]["phases"].append(row)
         return {"targets": targets}
+
+
+def _place(track: RingTrack, *phase: str) -> str:
+    """Where in the metrics: unique by their labels."""
+    return "|".join((track.run.target, track.rank, *phase))
+
+
+def _utc_offset_ns(ring: RingIdentity, now: Now) -> int:
+    """UTC less monotonic time: as the ring has it, so that after a restart windows have the same places.
+
+    Where the clock was set since, the present one holds.
+    """
+    present_ns, of_ring_ns = now.wall_ns - now.monotonic_ns, ring.wall_ns - ring.monotonic_ns
+    return of_ring_ns if abs(of_ring_ns - present_ns) < _CLOCK_SET_NS else present_ns
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]

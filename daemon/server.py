@@ -56,7 +56,7 @@ class Server:
         self._turns = 0
         self._no_data: dict[str, str] = {}
         self._failing: dict[str, tuple[str, ...]] = {}
-        engine = open_database(settings.database_url, create=True)
+        engine = open_database(settings.database_url, create=True, upgrade_apart=True)
         self.history = StoreHistory(engine)
         self._engine = engine
         self._writer = StoreWriter(engine, settings.store.max_pending)

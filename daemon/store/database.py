@@ -1,5 +1,7 @@
 """Opening the database and bringing its schema up to date."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from sqlalchemy import Engine, create_engine, event, inspect, text
@@ -10,6 +12,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 HEAD = "0001"
 """Newest revision of the schema; a test holds it equal to Alembic's head."""
 
+_BACKENDS = ("sqlite", "postgresql")
 _BUSY_TIMEOUT_MS = 5_000
 
 
@@ -17,39 +20,55 @@ class StoreError(Exception):
     """The database cannot be used; the message names it and says what to do."""
 
 
-def open_database(url: str, *, create: bool) -> Engine:
+def open_database(url: str, *, create: bool, upgrade_apart: bool = False) -> Engine:
     """An engine for `url`, with its schema at `HEAD`.
+
+    `upgrade_apart` upgrades in a process of its own, for a daemon that would carry Alembic's memory for months.
 
     Raises:
         StoreError: no such driver, not reachable, not a database, or of a newer release.
     """
+    shown = url_without_password(url)
     try:
         address = make_url(url)
-        sqlite = address.get_backend_name() == "sqlite"
-        if sqlite and address.database:
-            path = Path(address.database)
-            if create:
-                path.parent.mkdir(parents=True, exist_ok=True)
-            elif not path.exists():
-                raise StoreError(f"{path}: no database yet: has `cyclewatch run` been started with this configuration?")
+        backend = address.get_backend_name()
+        if backend not in _BACKENDS:
+            raise StoreError(f"database {shown}: {backend} is not supported: use sqlite or postgresql")
+        if backend == "sqlite":
+            _prepare_place(address.database, create=create)
         engine = create_engine(address)
-        if sqlite:
+        if backend == "sqlite":
             event.listen(engine, "connect", _prepare_sqlite)
-        _migrate(engine, address.render_as_string(hide_password=True), create=create)
-    except (SQLAlchemyError, ArgumentError, ImportError) as error:
+        try:
+            _migrate(engine, shown, create=create, apart=upgrade_apart)
+        except BaseException:
+            engine.dispose()
+            raise
+    except (SQLAlchemyError, ImportError, ValueError) as error:
         reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-        raise StoreError(f"database {url_without_password(url)}: {reason}") from None
+        raise StoreError(f"database {shown}: {reason}") from None
     except OSError as error:
-        raise StoreError(f"database {url_without_password(url)}: {error.strerror}: {error.filename}") from None
+        raise StoreError(f"database {shown}: {error.strerror}: {error.filename}") from None
     return engine
+
+
+def _prepare_place(database: str | None, *, create: bool) -> None:
+    """Make the directory of an SQLite file, or see that there is such a file."""
+    if database in (None, "", ":memory:"):
+        raise StoreError("store.url: a database in memory cannot be shared with the command line: name a file")
+    path = Path(str(database))
+    if create:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    elif not path.exists():
+        raise StoreError(f"{path}: no database yet: has `cyclewatch run` been started with this configuration?")
 
 
 def url_without_password(url: str) -> str:
     """The address as it may be shown."""
     try:
-        return make_url(url).render_as_string(hide_password=True)
-    except ArgumentError:
-        return "that is not an address"
+        return make_url(url).render_as_string(hide_password=True) if url else ""
+    except (ArgumentError, ValueError):
+        return "with a malformed address"
 
 
 def _prepare_sqlite(connection: object, _record: ConnectionPoolEntry) -> None:
@@ -61,7 +80,7 @@ def _prepare_sqlite(connection: object, _record: ConnectionPoolEntry) -> None:
     cursor.close()
 
 
-def _migrate(engine: Engine, name: str, *, create: bool) -> None:
+def _migrate(engine: Engine, name: str, *, create: bool, apart: bool) -> None:
     """Bring the schema to `HEAD`. Alembic is loaded only when there is something to do: it costs 12 MB."""
     with engine.connect() as connection:
         revision = None
@@ -73,8 +92,21 @@ def _migrate(engine: Engine, name: str, *, create: bool) -> None:
         raise StoreError(
             f"database {name}: schema {revision or 'missing'}, this release reads {HEAD}: start the daemon once"
         )
+    if apart:
+        _upgrade_apart(engine, name)
+        return
     from cyclewatch.daemon.store.migrate import known_revisions, upgrade  # noqa: PLC0415 (heavy, rarely needed)
 
     if revision is not None and revision not in known_revisions():
         raise StoreError(f"database {name}: schema {revision} is of a newer release of cyclewatch: install that one")
     upgrade(engine)
+
+
+def _upgrade_apart(engine: Engine, name: str) -> None:
+    address = engine.url.render_as_string(hide_password=False)
+    command = [sys.executable, "-m", "cyclewatch.daemon.store.migrate"]
+    # By standard input: a command line, with the password in it, would be for all to see.
+    done = subprocess.run(command, input=address, text=True, capture_output=True, check=False)  # noqa: S603 (our own module)
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()
+        raise StoreError(reason[-1] if reason else f"database {name}: the upgrade ended with {done.returncode}")

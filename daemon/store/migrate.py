@@ -1,11 +1,18 @@
-"""Alembic, driven from code: no ini file to find."""
+"""Alembic, driven from code: no ini file to find.
 
+As a command (`python -m cyclewatch.daemon.store.migrate`) it upgrades the database whose address comes by
+standard input.
+"""
+
+import sys
 from pathlib import Path
 
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
 from sqlalchemy import Engine
+
+from cyclewatch.daemon.store.database import StoreError, open_database
 
 
 def alembic_config() -> Config:
@@ -27,3 +34,17 @@ def upgrade(engine: Engine) -> None:
     with engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+
+
+def main() -> int:
+    """Upgrade the database named by standard input; the last line of standard error says why it could not be."""
+    try:
+        open_database(sys.stdin.read().strip(), create=True).dispose()
+    except StoreError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,15 +1,23 @@
 """The one writer: units go to the database from a thread of their own, off the sampling path."""
 
+import importlib
 import math
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
 from sqlalchemy import Connection, Engine, Table, select
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    IntegrityError,
+    InvalidRequestError,
+    SQLAlchemyError,
+    StatementError,
+)
 
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.daemon.store import models
@@ -25,7 +33,8 @@ class StoreWriter:
     """Writes units in order, each in one transaction, and tries again until the database takes them.
 
     While it does not, at most `max_pending` units wait; beyond that the oldest give up their measurements
-    (counted in `dropped`), never their regressions or events.
+    (counted in `dropped`), never their regressions or events. A unit that the database refuses for what is in it
+    gives up its measurements first, then all of it, so that it does not stand in the way for ever.
     """
 
     def __init__(self, engine: Engine, max_pending: int) -> None:
@@ -37,6 +46,7 @@ class StoreWriter:
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._run_ids: dict[str, int] = {}
         self._series_ids: dict[str, int] = {}
+        self._give_up_s = math.inf
         self.written = 0
         self.failures = 0
         self.dropped = 0
@@ -62,12 +72,13 @@ class StoreWriter:
             self._changed.notify_all()
 
     def stop(self, timeout_s: float) -> bool:
-        """Write what is waiting and end; False where that took longer than `timeout_s`."""
+        """Write what is waiting and end; False where not all of it could be written within `timeout_s`."""
+        self._give_up_s = time.monotonic() + timeout_s
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
         self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() and not self._pending
 
     def _merge_oldest(self) -> None:
         """Two units without measurements become one: memory stays bounded however long the database is away."""
@@ -91,20 +102,36 @@ class StoreWriter:
                 unit = self._pending[0]
             try:
                 self.write(unit)
-            except SQLAlchemyError as error:
+            except Exception as error:  # noqa: BLE001 (whatever is in one unit must not stop those behind it)
                 self.failures += 1
-                reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-                log.warning("the database did not take a batch; trying again", reason=reason, waiting=self.pending)
-                if self._stopping.is_set():
+                if not _may_pass(error):
+                    self._refused(unit, error)
+                    continue
+                log.warning(
+                    "the database did not take a batch; trying again", reason=_reason(error), waiting=self.pending
+                )
+                if time.monotonic() >= self._give_up_s:
                     return
-                self._stopping.wait(wait_s)
+                if self._stopping.wait(wait_s):
+                    time.sleep(_RETRY_FIRST_S)
                 wait_s = min(wait_s * 2, _RETRY_LONGEST_S)
                 continue
             wait_s = _RETRY_FIRST_S
-            with self._changed:
-                if self._pending and self._pending[0] is unit:
-                    self._pending.popleft()
+            self._done(unit)
             self.written += 1
+
+    def _refused(self, unit: Unit, error: Exception) -> None:
+        """The database will never take this unit as it is."""
+        dropped = unit.shed()
+        self.dropped += dropped
+        log.error("the database refuses a batch", reason=_reason(error), measurements_dropped=dropped, exc_info=error)
+        if not dropped:
+            self._done(unit)
+
+    def _done(self, unit: Unit) -> None:
+        with self._changed:
+            if self._pending and self._pending[0] is unit:
+                self._pending.popleft()
 
     def write(self, unit: Unit) -> None:
         """Write one unit in one transaction.
@@ -221,6 +248,19 @@ class StoreWriter:
         }
 
 
+def _may_pass(error: Exception) -> bool:
+    """Whether the database may take the same unit later: it was locked, full, away, or not yet migrated."""
+    if isinstance(error, StatementError) and not isinstance(error, DBAPIError):
+        return False  # a value that cannot be sent at all
+    return isinstance(error, SQLAlchemyError) and not isinstance(
+        error, (DataError, IntegrityError, InvalidRequestError)
+    )
+
+
+def _reason(error: Exception) -> str:
+    return str(getattr(error, "orig", None) or error).splitlines()[0]
+
+
 def _fields(row: Any) -> dict[str, Any]:  # noqa: ANN401 (any flat dataclass)
     return {name: getattr(row, name) for name in row.__dataclass_fields__}
 
@@ -241,7 +281,8 @@ def _upsert(
         return
     table = model.__table__
     assert isinstance(table, Table)
-    insert: Any = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}[connection.dialect.name](table)
+    # Both dialects have an INSERT of their own with ON CONFLICT; only the one in use is loaded.
+    insert: Any = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
     changed: Mapping[str, Any] = {
         name: insert.excluded[name] for name in rows[0] if name not in key and name not in keep
     }

@@ -10,7 +10,6 @@ from starlette.applications import Starlette
 
 from cyclewatch.config.settings import Web
 
-_START_TIMEOUT_S = 5.0
 _STOP_TIMEOUT_S = 5.0
 
 
@@ -55,8 +54,9 @@ class WebServer:
             family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             self._socket = socket.create_server(address[:2], family=family)
         except OSError as error:
+            reason = str(error.strerror).partition(" (")[0]  # Python repeats the address
             raise WebError(
-                f"web.host and web.port: cannot listen on {host}:{port}: {error.strerror}: choose another port"
+                f"web.host and web.port: cannot listen on {host}:{port}: {reason}: choose another port"
             ) from None
         self._thread = threading.Thread(
             target=self._server.run, kwargs={"sockets": [self._socket]}, name="web", daemon=True
