@@ -1,5 +1,6 @@
 """The cycles collector: every ring in the directory, servers that come, go and restart."""
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from cyclewatch.config.settings import Rings
 MAX_RINGS = 256
 SILENT_NS = 600 * 10**9
 """A writer in another pid namespace that has been silent for this long has ended."""
+
+KEEP_ENDED_NS = 600 * 10**9
+"""How long the ring of a process that has ended stays; it holds memory."""
 
 
 class CyclesCollector:
@@ -34,6 +38,7 @@ class CyclesCollector:
         self._counters: dict[str, RingCounters] = {}
         self._refused: dict[str, tuple[int, int]] = {}
         self._cut_off: set[str] = set()
+        self._ended_ns: dict[str, int] = {}
 
     def collect(self, now: Now) -> Iterator[Sample]:
         """New records of every ring; `NoData` where there is no ring, `Failure` for a file that is none."""
@@ -112,6 +117,9 @@ class CyclesCollector:
         alive = self._alive(key, reader, counters, now)
         if not alive:
             self._discovery.forget(key)
+            if now.monotonic_ns - self._ended_ns.setdefault(key, now.monotonic_ns) >= KEEP_ENDED_NS:
+                with contextlib.suppress(OSError):  # not our directory to clear, then
+                    reader.path.unlink(missing_ok=True)
         yield CycleBatch(
             target=self._targets[key],
             ring=reader.identity,
@@ -146,6 +154,7 @@ class CyclesCollector:
             self._targets.pop(key, None)
             self._counters.pop(key, None)
             self._cut_off.discard(key)
+            self._ended_ns.pop(key, None)
 
     def _drop_all(self) -> None:
         for key in list(self._readers):

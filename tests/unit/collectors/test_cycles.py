@@ -9,7 +9,7 @@ import pytest
 
 import rings
 from cyclewatch.collectors.base import Now
-from cyclewatch.collectors.cycles import MAX_RINGS, SILENT_NS, CyclesCollector
+from cyclewatch.collectors.cycles import KEEP_ENDED_NS, MAX_RINGS, SILENT_NS, CyclesCollector
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.records import CycleBatch, Failure, NoData, Sample
 from cyclewatch.config.settings import Rings, Target
@@ -355,3 +355,15 @@ def test_closing_twice_is_harmless_and_gives_everything_back(world: World) -> No
     world.collector.close()
     assert psutil.Process().num_fds() == before + 1
     assert len(world.batches()) == 1
+
+
+def test_the_ring_of_a_process_that_ended_is_cleared_away_in_the_end(world: World) -> None:
+    """It holds memory: ten minutes after its writer was seen dead it is deleted; a living writer's stays."""
+    ended = world.ring(records=2, pid=2**22 - 1)
+    living = world.ring(records=2)
+    world.collect()
+    world.collect(Now(NOW.monotonic_ns + KEEP_ENDED_NS - SECOND, NOW.wall_ns))
+    assert ended.path.exists()
+    world.collect(Now(NOW.monotonic_ns + KEEP_ENDED_NS, NOW.wall_ns))
+    assert not ended.path.exists()
+    assert living.path.exists()
