@@ -9,13 +9,14 @@ from enum import StrEnum
 from pathlib import Path
 
 import psutil
+from sqlalchemy.exc import SQLAlchemyError
 
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.fetch import Fetcher, FetchError
 from cyclewatch.collectors.records import RingCounters, RingIdentity
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Settings
-from cyclewatch.daemon.store.database import StoreError, open_database
+from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
 from cyclewatch.daemon.store.history import StoreHistory
 
 _STALE_S = 30.0
@@ -225,8 +226,8 @@ def _store(settings: Settings) -> Iterator[Check]:
     try:
         history = StoreHistory(open_database(settings.database_url, create=False))
         stored_ns, _ = history.status().get("targets", (0, {}))
-    except StoreError as error:
-        yield Check("store", Level.BAD, str(error), "start the daemon: cyclewatch run")
+    except (StoreError, SQLAlchemyError) as error:
+        yield Check("store", Level.BAD, reason_of(error), "start the daemon: cyclewatch run")
         return
     age_s = time.time() - stored_ns / 1e9
     if not stored_ns:

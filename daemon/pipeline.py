@@ -15,6 +15,7 @@ from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.findings import findings_of
 from cyclewatch.daemon.metrics import Metrics, PhaseState, RingState
 from cyclewatch.daemon.runs import RunRegistry
+from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.unit import (
     ChangeEvent,
     RingPosition,
@@ -253,7 +254,7 @@ class Pipeline:
                 if state is not None:
                     watch.restore(state)
             except SQLAlchemyError as error:
-                log.warning("the saved baseline cannot be read; trying again", key=key.text, reason=_reason(error))
+                log.warning("the saved baseline cannot be read; trying again", key=key.text, reason=reason_of(error))
                 return None
             except (ValueError, KeyError, TypeError) as error:
                 log.warning("the saved baseline is unusable; learning it anew", key=key.text, reason=str(error))
@@ -294,7 +295,7 @@ class Pipeline:
         try:
             evidence = self._history.evidence(track.run, track.rank, phase, regression, synchronous=track.synchronous)
         except SQLAlchemyError as error:
-            log.warning("the store does not answer; the cause is not shown", reason=_reason(error))
+            log.warning("the store does not answer; the cause is not shown", reason=reason_of(error))
             return Findings()
         return findings_of(evidence)
 
@@ -383,7 +384,3 @@ def _utc_offset_ns(ring: RingIdentity, now: Now) -> int:
     """
     present_ns, of_ring_ns = now.wall_ns - now.monotonic_ns, ring.wall_ns - ring.monotonic_ns
     return of_ring_ns if abs(of_ring_ns - present_ns) < _CLOCK_SET_NS else present_ns
-
-
-def _reason(error: SQLAlchemyError) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]

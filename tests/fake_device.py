@@ -380,6 +380,6 @@ def hook(scheduler: type[Scheduler], hooks: plugin.Hooks) -> type[Scheduler]:
     for name, functions in plugin.HOOK_POINTS:
         for function in functions:
             if hasattr(scheduler, function):
-                setattr(scheduler, function, plugin._around(getattr(scheduler, function), getattr(hooks, name)))
+                setattr(scheduler, function, plugin.around(getattr(scheduler, function), getattr(hooks, name)))
                 break
     return scheduler

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
 from cyclewatch.collectors.records import RECORD, STAGES, ForwardMode, RecordKind, Records
 
@@ -41,7 +42,7 @@ def server(
     slower: dict[int, float] | None = None,
     noise: float = 0.02,
     correlation: float = 0.5,
-    batch_sizes: object = 8,
+    batch_sizes: npt.ArrayLike = 8,
     cycles_a_window: int = 100,
 ) -> Iterator[tuple[int, Records]]:
     """Windows of a decoding server: number of the window, and its records.
@@ -52,10 +53,11 @@ def server(
     """
     random = np.random.default_rng(seed)
     level, factor = 0.0, 1.0
+    sizes = np.broadcast_to(np.asarray(batch_sizes), windows)
     for window in range(windows):
         factor = (slower or {}).get(window, factor)
         level = correlation * level + random.normal() * noise * np.sqrt(1 - correlation**2)
-        size = int(batch_sizes) if np.isscalar(batch_sizes) else int(batch_sizes[window])  # type: ignore[index,call-overload]
+        size = int(sizes[window])
         kv_tokens = size * random.integers(100, 1000, cycles_a_window)
         true_ns = 1e6 * (5 + 0.3 * size + kv_tokens * 2e-4) * factor
         noisy_ns = true_ns * np.exp(level + random.normal(0, 0.05, cycles_a_window))

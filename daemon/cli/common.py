@@ -56,7 +56,8 @@ def errors_exit() -> Iterator[None]:
 
 def console() -> Console:
     """Where text for people goes; wide enough for tables where the output is not a terminal."""
-    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
+    width = None if sys.stdout.isatty() else 160
+    return Console(highlight=False, markup=False, soft_wrap=True, width=width)  # names may hold brackets
 
 
 def utc(at_ns: int | None) -> str | None:

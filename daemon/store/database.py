@@ -45,8 +45,7 @@ def open_database(url: str, *, create: bool, upgrade_apart: bool = False) -> Eng
             engine.dispose()
             raise
     except (SQLAlchemyError, ImportError, ValueError) as error:
-        reason = str(getattr(error, "orig", None) or error).splitlines()[0]
-        raise StoreError(f"database {shown}: {reason}") from None
+        raise StoreError(f"database {shown}: {reason_of(error)}") from None
     except OSError as error:
         raise StoreError(f"database {shown}: {error.strerror}: {error.filename}") from None
     return engine
@@ -61,6 +60,11 @@ def _prepare_place(database: str | None, *, create: bool) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     elif not path.exists():
         raise StoreError(f"{path}: no database yet: has `cyclewatch run` been started with this configuration?")
+
+
+def reason_of(error: Exception) -> str:
+    """The first line of what the database itself says, without statement and values."""
+    return str(getattr(error, "orig", None) or error).partition("\n")[0]
 
 
 def url_without_password(url: str) -> str:

@@ -21,6 +21,7 @@ from sqlalchemy.exc import (
 
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.daemon.store import models
+from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.unit import StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
 
 log = structlog.get_logger(__name__)
@@ -108,7 +109,7 @@ class StoreWriter:
                     self._refused(unit, error)
                     continue
                 log.warning(
-                    "the database did not take a batch; trying again", reason=_reason(error), waiting=self.pending
+                    "the database did not take a batch; trying again", reason=reason_of(error), waiting=self.pending
                 )
                 if time.monotonic() >= self._give_up_s:
                     return
@@ -124,7 +125,7 @@ class StoreWriter:
         """The database will never take this unit as it is."""
         dropped = unit.shed()
         self.dropped += dropped
-        log.error("the database refuses a batch", reason=_reason(error), measurements_dropped=dropped, exc_info=error)
+        log.error("the database refuses a batch", reason=reason_of(error), measurements_dropped=dropped, exc_info=error)
         if not dropped:
             self._done(unit)
 
@@ -255,10 +256,6 @@ def _may_pass(error: Exception) -> bool:
     return isinstance(error, SQLAlchemyError) and not isinstance(
         error, (DataError, IntegrityError, InvalidRequestError)
     )
-
-
-def _reason(error: Exception) -> str:
-    return str(getattr(error, "orig", None) or error).splitlines()[0]
 
 
 def _fields(row: Any) -> dict[str, Any]:  # noqa: ANN401 (any flat dataclass)

@@ -1,0 +1,1236 @@
+"""Measures the scheduler cycles of the SGLang process it is loaded into and writes them to a ring on tmpfs.
+
+SGLang's scheduler turns a loop: plan a batch, launch it, handle the result of a batch. This module times these
+calls, makes of them one record for each result, and writes the records into a file that the cyclewatch daemon reads.
+Layout of the file and meaning of the fields: `docs/ring-format.md`. From top to bottom:
+
+- the format, and `RingWriter`, which writes such a file;
+- `Cycles`, the accounting: from calls and their times to records, knowing neither SGLang nor the ring;
+- `Hooks`, the functions around SGLang's own, which keep every failure of this module away from SGLang;
+- the installation: through SGLang's plugin framework, or by itself where a version has none.
+
+It does nothing unless `CYCLEWATCH_RING_DIR` is set. It imports only the standard library, never raises into SGLang,
+never blocks, never touches a tensor or the GPU, keeps no reference to a batch or a result, and switches itself off
+after repeated failures. All times are nanoseconds, of the monotonic clock where they are points in time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import struct
+import sys
+import time
+import zlib
+from collections import deque
+from contextlib import suppress
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the module is loaded into every Python process of the server, and `typing` is not free
+    import logging
+    from collections.abc import Callable, Iterator, Mapping
+    from types import ModuleType
+    from typing import Any, Final
+
+    Hook = Callable[..., Any]
+    """Called in place of a function of SGLang, with that function and its arguments; gives its result."""
+
+__version__ = "0.1.0"
+
+RING_DIR_VARIABLE: Final = "CYCLEWATCH_RING_DIR"
+CAPACITY_VARIABLE: Final = "CYCLEWATCH_RING_RECORDS"
+GROUP_VARIABLE: Final = "CYCLEWATCH_RING_GROUP"
+
+# --- The format -----------------------------------------------------------------------------------------------------
+
+MAGIC: Final = b"CYCWATCH"
+FORMAT_VERSION: Final = 1
+HEADER_BYTES: Final = 4096
+RECORD_BYTES: Final = 128
+PAYLOAD_BYTES: Final = 108
+IDENTITY_OFFSET: Final = 40
+IDENTITY_BYTES_MAX: Final = 3000
+COUNTERS_OFFSET: Final = 3072
+DEFAULT_CAPACITY: Final = 16384
+CAPACITY_MIN: Final = 64
+CAPACITY_MAX: Final = 1 << 20
+
+PAYLOAD_FIELDS: Final = (
+    *("end_ns", "cycle_ns", "schedule_ns", "input_ns", "launch_ns", "wait_ns", "result_ns", "rest_ns", "on_cpu_ns"),
+    *("kind", "mode", "launched_mode", "speculative", "flags", "reserved"),
+    *("batch_size", "new_tokens", "kv_tokens", "queue_length", "running", "accepted_tokens"),
+)
+PAYLOAD: Final = struct.Struct("<QQQQQQQQqBBBBHHIIQIII")
+_HEADER: Final = struct.Struct("<8sIIIIQI")
+_RECORD: Final = struct.Struct("<Q" + PAYLOAD.format[1:] + "Q")  # "<": no padding before the last sequence
+_CRC: Final = struct.Struct("<I")
+_COUNTERS: Final = struct.Struct("<QQQQQQIII")
+COUNTERS_BYTES: Final = _COUNTERS.size + _CRC.size
+_crc32, _pwrite = zlib.crc32, os.pwrite  # looked up once: they are called in every cycle
+_MEMORY_FILE_SYSTEMS: Final = ("tmpfs", "ramfs")
+
+CYCLE, FLAGGED, STALL, GARBAGE_COLLECTION = 1, 2, 3, 4
+
+MODE_NONE, MODE_PREBUILT, MODE_SPLIT_PREFILL, MODE_OTHER = 0, 5, 6, 255
+MODES: Final = {  # by name: the numbers behind the names differ between SGLang's versions
+    "EXTEND": 1,
+    "DECODE": 2,
+    "MIXED": 3,
+    "IDLE": 4,
+    "PREBUILT": MODE_PREBUILT,
+    "SPLIT_PREFILL": MODE_SPLIT_PREFILL,
+    "TARGET_VERIFY": 7,
+    "DRAFT_EXTEND": 8,
+    "DRAFT_EXTEND_V2": 8,
+    "DLLM_EXTEND": 9,
+}
+_MODES_WITH_NEW_TOKENS: Final = frozenset({1, 3, MODE_SPLIT_PREFILL, 8, 9})
+ALGORITHMS: Final = {
+    "NONE": 0,
+    "EAGLE": 1,
+    "EAGLE3": 2,
+    "NEXTN": 3,
+    "MTP": 3,
+    "FROZEN_KV_MTP": 3,
+    "NGRAM": 4,
+    "STANDALONE": 5,
+}
+ALGORITHM_OTHER: Final = 255
+
+CUDA_GRAPH, OVERLAP, PROFILED, AFTER_BREAK, PAUSED, WARMUP, MATCHED_IN_ORDER, WAIT_UNKNOWN = (1 << n for n in range(8))
+_BREAKS: Final = AFTER_BREAK | PAUSED
+
+RUNNING, DISABLED_BY_FAILURES, DISABLED_BY_RING = 0, 1, 2
+
+
+class RingWriter:
+    """Writes one ring; made by `create`. Not for use by several threads at once.
+
+    Only `pwrite`, no mapping: with a mapped file a full tmpfs or somebody's `truncate` would kill the server.
+
+    Attributes:
+        path: the file.
+        written: records written so far, which is also the sequence of the newest.
+    """
+
+    def __init__(self, fd: int, path: str, capacity: int) -> None:
+        self.path = path
+        self.written = 0
+        self._fd = fd
+        self._capacity = capacity
+        self._buffer = bytearray(RECORD_BYTES)
+        self._checked = memoryview(self._buffer)[: _RECORD.size]
+
+    @classmethod
+    def create(
+        cls,
+        directory: str | os.PathLike[str],
+        identity: Mapping[str, Any],
+        capacity: int = DEFAULT_CAPACITY,
+        *,
+        group: str = "",
+        memory_only: bool = True,
+    ) -> RingWriter:
+        """Make the ring of the process that `identity` names, in place of one it may have had.
+
+        Args:
+            directory: must exist.
+            identity: the header's keys; `pid_namespace`, `pid` and `start_ticks` give the file its name.
+            capacity: records; held between `CAPACITY_MIN` and `CAPACITY_MAX`.
+            group: name of the group that may read the file; by default the directory or the process decides.
+            memory_only: refuse a directory that is not on tmpfs or ramfs, where a write could wait for a disk.
+
+        Raises:
+            ValueError: the directory is not in memory, the identity is too long, or there is no such group.
+            OSError: the file cannot be made.
+        """
+        file_system = _file_system(directory)
+        if memory_only and file_system not in _MEMORY_FILE_SYSTEMS:
+            raise ValueError(f"{directory} is on {file_system}, not on tmpfs: a write there could block the server")
+        text = _identity_text(identity)
+        capacity = min(max(capacity, CAPACITY_MIN), CAPACITY_MAX)
+        header = bytearray(HEADER_BYTES)
+        fixed = (MAGIC, FORMAT_VERSION, HEADER_BYTES, RECORD_BYTES, len(text), capacity, zlib.crc32(text))
+        _HEADER.pack_into(header, 0, *fixed)
+        _CRC.pack_into(header, _HEADER.size, zlib.crc32(header[: _HEADER.size]))
+        header[IDENTITY_OFFSET : IDENTITY_OFFSET + len(text)] = text
+
+        name = "{pid_namespace}-{pid}-{start_ticks}.ring".format_map(identity)
+        path = os.path.join(directory, name)
+        temporary = f"{path}.tmp"
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, HEADER_BYTES + capacity * RECORD_BYTES)
+            if group:
+                os.fchown(fd, -1, _group_id(group))
+            os.fchmod(fd, 0o640)
+            os.pwrite(fd, header, 0)
+            ring = cls(fd, path, capacity)
+            ring.write_counters()
+            os.rename(temporary, path)
+        except BaseException:
+            os.close(fd)
+            os.unlink(temporary)
+            raise
+        return ring
+
+    def write(
+        self,
+        end_ns: int,
+        cycle_ns: int,
+        schedule_ns: int = 0,
+        input_ns: int = 0,
+        launch_ns: int = 0,
+        wait_ns: int = 0,
+        result_ns: int = 0,
+        rest_ns: int = 0,
+        on_cpu_ns: int = -1,
+        kind: int = CYCLE,
+        mode: int = 0,
+        launched_mode: int = 0,
+        speculative: int = 0,
+        flags: int = 0,
+        batch_size: int = 0,
+        new_tokens: int = 0,
+        kv_tokens: int = 0,
+        queue_length: int = 0,
+        running: int = 0,
+        accepted_tokens: int = 0,
+    ) -> None:
+        """Write one record.
+
+        Raises:
+            OSError: it could not be written as a whole; the next record takes its place.
+            struct.error: a number does not fit its field.
+        """
+        sequence = self.written + 1
+        buffer = self._buffer
+        _RECORD.pack_into(
+            buffer,
+            0,
+            sequence,
+            end_ns,
+            cycle_ns,
+            schedule_ns,
+            input_ns,
+            launch_ns,
+            wait_ns,
+            result_ns,
+            rest_ns,
+            on_cpu_ns,
+            kind,
+            mode,
+            launched_mode,
+            speculative,
+            flags,
+            0,
+            batch_size,
+            new_tokens,
+            kv_tokens,
+            queue_length,
+            running,
+            accepted_tokens,
+            sequence,
+        )
+        _CRC.pack_into(buffer, RECORD_BYTES - 4, _crc32(self._checked))
+        if _pwrite(self._fd, buffer, HEADER_BYTES + self.written % self._capacity * RECORD_BYTES) != RECORD_BYTES:
+            raise OSError(f"{self.path}: a record was written only in part")
+        self.written = sequence
+
+    def write_payload(self, payload: bytes) -> None:
+        """Write one record, given as its 108 bytes of payload; raises as `write` does."""
+        fields = PAYLOAD.unpack(payload)
+        reserved = PAYLOAD_FIELDS.index("reserved")
+        self.write(*fields[:reserved], *fields[reserved + 1 :])
+
+    def write_counters(
+        self,
+        *,
+        failures: int = 0,
+        unmatched: int = 0,
+        heartbeat_ns: int = 0,
+        stalled_since_ns: int = 0,
+        gc_dropped: int = 0,
+        disabled: int = RUNNING,
+        paused: bool = False,
+    ) -> None:
+        """Say of the writer how it is; the number of records is added.
+
+        Raises:
+            OSError: the block could not be written as a whole.
+        """
+        block = _COUNTERS.pack(
+            self.written, failures, unmatched, heartbeat_ns, stalled_since_ns, gc_dropped, disabled, paused, 0
+        )
+        if _pwrite(self._fd, block + _CRC.pack(_crc32(block)), COUNTERS_OFFSET) != COUNTERS_BYTES:
+            raise OSError(f"{self.path}: the counters were written only in part")
+
+    def close(self) -> None:
+        """Close the file, which stays for its reader; writing is an `OSError` from now on."""
+        # Never the old number again: by then it may be a file or a connection of SGLang.
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+def _identity_text(identity: Mapping[str, Any]) -> bytes:
+    """The identity as JSON; of a server with too many arguments the last ones are left out."""
+    import json
+
+    server = dict(identity.get("server", {}))
+    while len(text := json.dumps({**identity, "server": server}).encode()) > IDENTITY_BYTES_MAX:
+        if not server:
+            raise ValueError(f"the identity of {len(text)} bytes is too long (at most {IDENTITY_BYTES_MAX})")
+        server.popitem()
+    return text
+
+
+def _file_system(path: str | os.PathLike[str], mountinfo: str = "/proc/self/mountinfo") -> str:
+    """Type of the file system that `path` is on: the deepest mount above it, of several the last."""
+    real = os.path.join(os.path.realpath(path), "")
+    found, depth = "unknown", -1
+    with open(mountinfo, encoding="utf-8", errors="surrogateescape") as mounts:
+        for mount in mounts:
+            place, _, source = mount.partition(" - ")
+            point = place.split()[4]
+            for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+                point = point.replace(code, character)
+            point = point.rstrip("/") + "/"
+            if real.startswith(point) and len(point) >= depth:
+                found, depth = source.split()[0], len(point)
+    return found
+
+
+def _group_id(name: str) -> int:
+    import grp
+
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise ValueError(f"{GROUP_VARIABLE}: there is no group {name}") from None
+
+
+# --- The accounting -------------------------------------------------------------------------------------------------
+
+SCHEDULE, INPUT, LAUNCH, WAIT, RESULT, NO_STAGE = range(6)
+"""Stages, in the order of the record."""
+
+PENDING_MAX: Final = 64
+WARMUP_RESULTS: Final = 32
+_CPU_SAMPLE_CYCLES: Final = 8  # the thread's CPU clock is a system call
+
+if TYPE_CHECKING:
+    Span = tuple[int, int, list[int], int, int]
+    """A cycle: its start and end, the time in each stage, the mode last launched in it, its time on the CPU."""
+    Launch = tuple[int, int, int, int, int, int, int, int, int, int, Span]
+    """A launched batch whose result is awaited: `id` of the result; start of the launch; flags; mode; speculative
+    algorithm; batch size, new tokens, KV tokens; queue length, running requests; on a CPU its cycle. Not the batch or
+    the result: that would hold GPU memory. A tuple, since an object, made in every cycle, would cost 0.2 µs more."""
+
+_NO_SPAN: Final = (0, 0, [0], 0, -1)
+
+
+class _NoProfiler:
+    """Where SGLang's profiler is not found."""
+
+    profile_in_progress = False
+
+
+class Cycles:
+    """Makes records of what SGLang's loop does; `Hooks` tells it of every call.
+
+    A cycle lasts from one boundary to the next. Where the device works on its own, the boundary is the return of
+    `process_batch_result`: the launch of the next batch says nothing about the one in flight. On a CPU the batch is
+    computed inside `run_batch`, and its return is the boundary. Each record describes the batch whose result was
+    processed. After a break (nothing to run, a pause, the first batch) the record is flagged and tells the time since
+    the launch instead of a cycle.
+
+    The stages exclude each other, and with the rest they sum to the cycle.
+
+    Args:
+        write: writes a record; takes what `RingWriter.write` takes.
+        synchronous: the device is the CPU.
+        overlap: SGLang overlaps scheduling with the device.
+        slots: microbatches of the pipeline. With more than one a plan without a batch is a break only if it comes for
+            every slot in turn, and results are matched in order, since SGLang makes new result objects.
+        profiler: has `profile_in_progress`.
+        clock: monotonic time.
+        cpu_clock: CPU time of the calling thread.
+        pauses: garbage collections to record, oldest first: end, length, generation.
+
+    Attributes:
+        stage: the stage under way.
+        stages: time spent in each stage in the cycle under way.
+        empty_plans: plans without a batch since the last one with a batch.
+        stalled_since_ns: start of the stall under way, 0 without one.
+        unmatched: results without a launch and launches without a result.
+        paused: SGLang is paused.
+    """
+
+    def __init__(
+        self,
+        write: Callable[..., object],
+        *,
+        synchronous: bool,
+        overlap: bool = False,
+        slots: int = 1,
+        profiler: Any = _NoProfiler,
+        clock: Callable[[], int] = time.monotonic_ns,
+        cpu_clock: Callable[[], int] = time.thread_time_ns,
+        pauses: deque[tuple[int, int, int]] | None = None,
+    ) -> None:
+        self._write = write
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._profiler = profiler
+        self._pauses = deque() if pauses is None else pauses
+        self._flags = WARMUP | (OVERLAP if overlap else 0)
+        self._slots = slots
+        self._in_order = slots > 1
+        self.synchronous = synchronous
+        self._modes: dict[Any, int] = {}
+        self._algorithm: Any = None
+        self._speculative = 0
+        self._pending: deque[Launch] = deque()
+        self._results = 0
+        self.unmatched = 0
+        self.paused = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget what is under way; the next record is flagged."""
+        self._drop_pending()
+        self.stage = NO_STAGE
+        self._boundary_ns = self._clock()
+        self.stages = [0] * NO_STAGE
+        self._launched_mode = 0
+        self._cpu_ns = 0
+        self._cpu_sample_in = _CPU_SAMPLE_CYCLES
+        self._break = AFTER_BREAK
+        self.empty_plans = 0
+        self.stalled_since_ns = 0
+
+    # What SGLang's loop did
+
+    def launched(self, scheduler: Any, batch: Any, result: Any, start_ns: int, now_ns: int) -> None:
+        """`run_batch`, called at `start_ns`, has returned. All facts of the batch are read now: it changes later."""
+        mode = self._modes.get(batch.forward_mode)
+        if mode is None:
+            mode = self._modes[batch.forward_mode] = MODES.get(getattr(batch.forward_mode, "name", ""), MODE_OTHER)
+        algorithm = getattr(batch, "spec_algorithm", None)
+        if algorithm is not self._algorithm:
+            self._algorithm = algorithm
+            name = "NONE" if algorithm is None else str(getattr(algorithm, "name", ""))
+            self._speculative = ALGORITHMS.get(name.upper(), ALGORITHM_OTHER)
+        pending = self._pending
+        new_tokens = 0
+        flags = self._break
+        if flags:
+            self._break = 0
+            self._end_stall(start_ns, len(scheduler.waiting_queue))
+            if self.synchronous or not pending:  # what came before this launch is no part of its time
+                self.stages = [0, 0, now_ns - start_ns, 0, 0]
+        if mode in _MODES_WITH_NEW_TOKENS:
+            new_tokens = getattr(batch, "extend_num_tokens", 0)
+            if mode == MODE_SPLIT_PREFILL:
+                start_ns, flags = self._join_parts(start_ns, flags)
+        kv_tokens = getattr(batch, "seq_lens_sum", 0)
+        self._launched_mode = mode
+        key = id(result)
+        if len(pending) > 1 or (pending and pending[0][0] == key):
+            self._make_room(key)
+        pending.append(
+            (
+                key,
+                start_ns,
+                flags,
+                mode,
+                self._speculative,
+                len(batch.reqs),
+                new_tokens if type(new_tokens) is int else 0,
+                kv_tokens if type(kv_tokens) is int else 0,
+                len(scheduler.waiting_queue),
+                len(scheduler.running_batch.reqs),
+                self._boundary(now_ns) if self.synchronous else _NO_SPAN,
+            )
+        )
+
+    def processed(self, batch: Any, result: Any, flags: int, now_ns: int) -> bool:
+        """`process_batch_result` has returned; gives whether there was a record to write."""
+        span = None if self.synchronous else self._boundary(now_ns)
+        flags |= self._flags
+        pending = self._pending
+        if pending and pending[0][0] == id(result) and not self._in_order:
+            launch = pending.popleft()
+        else:
+            found = self._take(batch, id(result))
+            if found is None:
+                self.unmatched += 1
+                return False
+            launch, flag = found
+            flags |= flag
+        (
+            _,
+            launch_ns,
+            launch_flags,
+            mode,
+            speculative,
+            batch_size,
+            new_tokens,
+            kv_tokens,
+            queue_length,
+            running,
+            own_span,
+        ) = launch
+        start_ns, end_ns, stages, launched_mode, on_cpu_ns = span or own_span
+        kind = CYCLE
+        if launch_flags:
+            kind, start_ns, on_cpu_ns = FLAGGED, launch_ns, -1
+            flags |= launch_flags
+        if flags & WARMUP:
+            self._results += 1
+            if self._results == WARMUP_RESULTS:
+                self._flags &= ~WARMUP
+        if getattr(result, "can_run_cuda_graph", False):
+            flags |= CUDA_GRAPH
+        if self._profiler.profile_in_progress:
+            flags |= PROFILED
+        accepted = 0
+        if speculative:  # the second name is 0.5.4's
+            accepted = getattr(result, "num_correct_drafts", getattr(result, "num_accepted_tokens", 0))
+        if self._pauses:
+            self._write_pauses()
+        schedule, handling_input, launching, waiting, handling_result = stages
+        cycle = end_ns - start_ns
+        rest = cycle - schedule - handling_input - launching - waiting - handling_result
+        self._write(
+            end_ns,
+            cycle,
+            schedule,
+            handling_input,
+            launching,
+            waiting,
+            handling_result,
+            rest if rest > 0 else 0,  # noqa: FURB136 (max takes longer); less only if batches in flight were interrupted
+            on_cpu_ns,
+            kind,
+            mode,
+            launched_mode,
+            speculative,
+            flags,
+            batch_size,
+            new_tokens,
+            kv_tokens,
+            queue_length,
+            running,
+            accepted if type(accepted) is int else 0,
+        )
+        return True
+
+    def planned_nothing(self, scheduler: Any, now_ns: int) -> None:
+        """A plan was made without a batch."""
+        self.empty_plans += 1
+        if self.empty_plans >= self._slots:
+            self._nothing_to_run(scheduler, now_ns)
+
+    def idle(self, scheduler: Any) -> None:
+        """SGLang says it is idle: nothing is in flight, and what still waits for a result waits in vain."""
+        self._drop_pending()
+        self._nothing_to_run(scheduler, self._clock())
+
+    def interrupted(self, owner: Any = None) -> None:
+        """A pause or a weight update: no cycle for the batches in flight, nor for the next one."""
+        del owner
+        self._break |= PAUSED
+        if not self.synchronous:  # there, what was launched has been computed
+            self._pending = deque((*launch[:2], launch[2] | PAUSED, *launch[3:]) for launch in self._pending)
+        self._end_stall(self._clock(), 0)
+
+    def note_paused(self, scheduler: Any) -> None:
+        """A pause began or ended; SGLang says which."""
+        self.interrupted()
+        self.paused = bool(getattr(scheduler, "_engine_paused", False))
+
+    # From events to records
+
+    def _boundary(self, now_ns: int) -> Span:
+        """End the cycle under way and begin the next."""
+        on_cpu_ns = -1
+        self._cpu_sample_in -= 1
+        if self._cpu_sample_in == 1:  # the cycle that begins now
+            self._cpu_ns = self._cpu_clock()
+        elif not self._cpu_sample_in:
+            self._cpu_sample_in = _CPU_SAMPLE_CYCLES
+            on_cpu_ns = self._cpu_clock() - self._cpu_ns
+        span = (self._boundary_ns, now_ns, self.stages, self._launched_mode, on_cpu_ns)
+        self._boundary_ns = now_ns
+        self.stages = [0, 0, 0, 0, 0]
+        self._launched_mode = 0
+        return span
+
+    def _make_room(self, key: int) -> None:
+        """Give up the launch, if any, whose result died unprocessed, so that a new one has its `id`; or the oldest."""
+        pending = self._pending
+        if not self._in_order:
+            for launch in pending:
+                if launch[0] == key:
+                    pending.remove(launch)
+                    self.unmatched += 1
+                    break
+        if len(pending) == PENDING_MAX:
+            pending.popleft()
+            self.unmatched += 1
+
+    def _take(self, batch: Any, key: int) -> tuple[Launch, int] | None:
+        """The launch whose result has `key` for its `id`, else the oldest; and the flag for how it was found."""
+        pending = self._pending
+        if not self._in_order:
+            for launch in pending:
+                if launch[0] == key:
+                    pending.remove(launch)
+                    return launch, 0
+        while pending:
+            launch = pending.popleft()
+            if launch[3] != MODE_PREBUILT or self._modes.get(batch.forward_mode) == MODE_PREBUILT:
+                return launch, MATCHED_IN_ORDER
+            self.unmatched += 1  # pipelines launch prebuilt batches, but never process them
+        return None
+
+    def _join_parts(self, start_ns: int, flags: int) -> tuple[int, int]:
+        """A split prefill is launched in parts and processed once: all parts together are one launch."""
+        for launch in self._pending:
+            if launch[3] == MODE_SPLIT_PREFILL:
+                self._pending.remove(launch)
+                return launch[1], launch[2]
+        return start_ns, flags
+
+    def _nothing_to_run(self, scheduler: Any, now_ns: int) -> None:
+        self._break |= AFTER_BREAK
+        waiting = len(scheduler.waiting_queue)
+        if not waiting:
+            self._end_stall(now_ns, 0)
+        elif not self.stalled_since_ns and not self._pending and not self.paused:
+            self.stalled_since_ns = now_ns
+
+    def _end_stall(self, end_ns: int, queue_length: int) -> None:
+        since_ns, self.stalled_since_ns = self.stalled_since_ns, 0
+        if since_ns:
+            self._write(end_ns, end_ns - since_ns, kind=STALL, queue_length=queue_length)
+
+    def _write_pauses(self) -> None:
+        while self._pauses:
+            end_ns, length_ns, generation = self._pauses.popleft()
+            self._write(end_ns, length_ns, kind=GARBAGE_COLLECTION, mode=generation)
+
+    def _drop_pending(self) -> None:
+        self.unmatched += len(self._pending)
+        self._pending.clear()
+
+
+class GarbagePauses:
+    """Notes long garbage collections; stands in `gc.callbacks`, which may be called anywhere, in any thread.
+
+    Attributes:
+        noted: end, length and generation of each.
+        dropped: how many were lost because nobody fetched them in time.
+    """
+
+    MINIMUM_NS: Final = 1_000_000
+    MAXIMUM_NOTED: Final = 64
+
+    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self.noted: deque[tuple[int, int, int]] = deque(maxlen=self.MAXIMUM_NOTED)
+        self.dropped = 0
+        self._clock = clock
+        self._start_ns = 0
+
+    def __call__(self, phase: str, info: Mapping[str, int]) -> None:
+        """One call when a collection starts, one when it stops; there is never more than one at a time."""
+        now = self._clock()
+        if phase == "start":
+            self._start_ns = now
+        elif self._start_ns and now - self._start_ns >= self.MINIMUM_NS:
+            self.dropped += len(self.noted) == self.MAXIMUM_NOTED
+            self.noted.append((now, now - self._start_ns, info["generation"]))
+
+
+# --- The hooks ------------------------------------------------------------------------------------------------------
+
+FAILURES_MAX: Final = 16
+_HEARTBEAT_NS: Final = 1_000_000_000
+_RETRY_NS: Final = 10_000_000_000
+_BATCH, _RESULT = 1, 2  # positions among the arguments of SGLang's functions, after the scheduler
+
+
+class Hooks:
+    """The functions that run around SGLang's own.
+
+    Each calls SGLang's function exactly once, gives back its result and lets its exceptions pass. What goes wrong in
+    this module is counted and swallowed; after `FAILURES_MAX` failures in a row everything is switched off. The ring
+    is made at the first call, so that only a process whose loop turns has one.
+
+    Args:
+        open_ring: makes the ring for a scheduler.
+        clock: monotonic time.
+        cpu_clock: CPU time of the calling thread.
+    """
+
+    def __init__(
+        self,
+        open_ring: Callable[[Any], RingWriter],
+        clock: Callable[[], int] = time.monotonic_ns,
+        cpu_clock: Callable[[], int] = time.thread_time_ns,
+    ) -> None:
+        self.cycles: Cycles | None = None
+        self.ring: RingWriter | None = None
+        self.disabled = RUNNING
+        self.failures = 0
+        self._open_ring = open_ring
+        self._clock = clock
+        self._cpu_clock = cpu_clock
+        self._pauses = GarbagePauses(clock)
+        self._counters_due_ns = 0
+        self._retry_ns = 0
+        self._failures_in_a_row = 0
+        self._failed_since_record = False
+        self._event: Any = None
+        self._plans_hold_batch: bool | None = None
+        self.run_batch = self._timed(LAUNCH, self._launched)
+        self.process_batch_result = self._timed(RESULT, self._processed, self._time_wait)
+        self.get_next_batch_to_run = self._timed(SCHEDULE, self._planned)
+        self.process_input_requests = self._timed(INPUT, self._handled_input)
+        self.on_idle = self._told(Cycles.idle)
+        self.pause = self._told(Cycles.interrupted, Cycles.note_paused)
+        self.update_weights = self._told(Cycles.interrupted, Cycles.interrupted)
+
+    def _timed(
+        self, stage: int, after: Callable[..., None], before: Callable[[Cycles, Any, Any], None] | None = None
+    ) -> Hook:
+        """A hook around a function of the loop, which is a stage; `before` and `after` do what there is to do more.
+
+        What stands before SGLang's function cannot fail; what stands after it is guarded.
+        """
+        clock = self._clock
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            cycles = self.cycles or self._start(args[0])
+            if cycles is None:
+                return original(*args, **kwargs)
+            outer = cycles.stage
+            if outer == stage:  # of a call within such a call the outer one counts
+                return original(*args, **kwargs)
+            if before is not None:
+                before(cycles, args, kwargs)
+            cycles.stage = stage
+            start_ns = clock()
+            try:
+                result = original(*args, **kwargs)
+            except BaseException:
+                cycles.stage = outer
+                self._untime_wait()
+                raise
+            now_ns = clock()
+            cycles.stage = outer
+            cycles.stages[stage] += now_ns - start_ns
+            try:
+                after(cycles, args, kwargs, result, start_ns, now_ns)
+            except BaseException as error:
+                self._failed(error)
+            return result
+
+        return hook
+
+    def _told(self, before: Callable[[Cycles, Any], None], after: Callable[[Cycles, Any], None] | None = None) -> Hook:
+        """A hook that tells the accounting of a call, before it and after it."""
+
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            self._tell(before, args[0])
+            try:
+                return original(*args, **kwargs)
+            finally:
+                if after is not None:
+                    self._tell(after, args[0])
+
+        return hook
+
+    def _tell(self, event: Callable[[Cycles, Any], None], owner: Any) -> None:
+        try:
+            if self.cycles is not None:
+                event(self.cycles, owner)
+        except BaseException as error:
+            self._failed(error)
+
+    # What there is to do more
+
+    def _launched(self, cycles: Cycles, args: Any, kwargs: Any, result: Any, start_ns: int, now_ns: int) -> None:
+        batch = args[_BATCH] if len(args) > _BATCH else kwargs["batch"]
+        cycles.launched(args[0], batch, result, start_ns, now_ns)
+
+    def _time_wait(self, cycles: Cycles, args: Any, kwargs: Any) -> None:
+        """Time the call by which the handling of a result waits until it has been copied to the host."""
+        if cycles.synchronous:
+            return
+        try:
+            event = getattr(args[_RESULT] if len(args) > _RESULT else kwargs["result"], "copy_done", None)
+            if event is None or "synchronize" in event.__dict__:  # somebody else was first
+                return
+            original, clock = event.synchronize, self._clock
+
+            def synchronize(*args: Any, **kwargs: Any) -> Any:
+                start = clock()
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    wait = clock() - start
+                    cycles.stages[WAIT] += wait
+                    cycles.stages[RESULT] -= wait
+
+            event.synchronize = synchronize
+            self._event = event
+        except AttributeError:  # an event that takes no attributes
+            return
+        except BaseException as error:
+            self._failed(error)
+
+    def _untime_wait(self) -> None:
+        """Leave the event as it was, if there is one, since this was a reference cycle."""
+        event, self._event = self._event, None
+        if event is not None:
+            try:
+                del event.synchronize
+            except BaseException as error:
+                self._failed(error)
+
+    def _processed(self, cycles: Cycles, args: Any, kwargs: Any, returned: Any, start_ns: int, now_ns: int) -> None:
+        del returned, start_ns
+        flags = WAIT_UNKNOWN
+        if cycles.synchronous:
+            flags = 0
+        elif self._event is not None:
+            flags = 0
+            self._untime_wait()
+        batch = args[_BATCH] if len(args) > _BATCH else kwargs["batch"]
+        result = args[_RESULT] if len(args) > _RESULT else kwargs["result"]
+        if cycles.processed(batch, result, flags, now_ns) and self._failures_in_a_row:
+            self._recover()
+
+    def _planned(self, cycles: Cycles, args: Any, kwargs: Any, plan: Any, start_ns: int, now_ns: int) -> None:
+        del kwargs, start_ns
+        if self._plans_hold_batch is None and plan is not None:
+            self._plans_hold_batch = hasattr(plan, "batch_to_run")  # 0.5.4 gives the batch itself
+        if (plan.batch_to_run if self._plans_hold_batch else plan) is None:
+            cycles.planned_nothing(args[0], now_ns)
+        else:
+            cycles.empty_plans = 0
+
+    def _handled_input(self, cycles: Cycles, args: Any, kwargs: Any, returned: Any, start_ns: int, now_ns: int) -> None:
+        """Give a sign of life: every loop comes by here, busy, idle or paused."""
+        del args, kwargs, returned, start_ns
+        if now_ns >= self._counters_due_ns and self.ring is not None:
+            self._counters_due_ns = now_ns + _HEARTBEAT_NS
+            self._write_counters(self.ring, cycles, now_ns)
+
+    def _write_counters(self, ring: RingWriter, cycles: Cycles, now_ns: int) -> None:
+        ring.write_counters(
+            failures=self.failures,
+            unmatched=cycles.unmatched,
+            heartbeat_ns=now_ns,
+            stalled_since_ns=cycles.stalled_since_ns,
+            gc_dropped=self._pauses.dropped,
+            disabled=self.disabled,
+            paused=cycles.paused,
+        )
+
+    # Start, failure, end
+
+    def after_fork(self) -> None:
+        """Drop the ring in a child: it is the parent's. The child makes its own if its own loop turns."""
+        ring, self.ring, self.cycles = self.ring, None, None
+        self._stop_watching_garbage()
+        if ring is not None:
+            ring.close()
+
+    def _start(self, scheduler: Any) -> Cycles | None:
+        """The first call of the loop in this process: make the ring. None where there is none to be had."""
+        if self.disabled or self._clock() < self._retry_ns:
+            return None
+        try:
+            pauses = GarbagePauses(self._clock)
+            ring = self._open_ring(scheduler)
+            self.cycles = Cycles(
+                ring.write,
+                synchronous=_device(scheduler) == "cpu",
+                overlap=bool(getattr(scheduler, "enable_overlap", False)),
+                slots=_pipeline_slots(scheduler),
+                profiler=_profiler(scheduler),
+                clock=self._clock,
+                cpu_clock=self._cpu_clock,
+                pauses=pauses.noted,
+            )
+            self.ring, self._pauses = ring, pauses
+            gc.callbacks.append(pauses)
+            _logger().info("cyclewatch: writing cycles to %s", ring.path)
+        except (OSError, ValueError) as error:
+            if not self._retry_ns:
+                _logger().warning("cyclewatch: cycles are not measured, there is no ring: %s", error)
+            if isinstance(error, ValueError):
+                self.disabled = DISABLED_BY_RING
+            else:  # the directory may come later, or have room again
+                self._retry_ns = self._clock() + _RETRY_NS
+        except BaseException as error:
+            self._failed(error, limit=1)
+        return self.cycles
+
+    def _recover(self) -> None:
+        """A record was written: failures are no longer in a row, unless there was one since the record before."""
+        if not self._failed_since_record:
+            self._failures_in_a_row = 0
+        self._failed_since_record = False
+
+    def _failed(self, error: BaseException, limit: int = FAILURES_MAX) -> None:
+        """Swallow a failure of this module; Ctrl-C is the user's and passes."""
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        self.failures += 1
+        self._failures_in_a_row += 1
+        self._failed_since_record = True
+        try:
+            if self.failures == 1:
+                _logger().warning("cyclewatch: a failure of its own, swallowed: %r", error)
+            if self._failures_in_a_row >= limit:
+                self._switch_off(DISABLED_BY_RING if isinstance(error, OSError) else DISABLED_BY_FAILURES)
+            elif self.cycles is not None:
+                self.cycles.reset()
+        except Exception:
+            self.cycles, self.disabled = None, DISABLED_BY_FAILURES
+
+    def _switch_off(self, reason: int) -> None:
+        """For the rest of this process."""
+        cycles, ring = self.cycles, self.ring
+        self.cycles, self.ring, self.disabled = None, None, reason
+        self._stop_watching_garbage()
+        _logger().warning("cyclewatch: switched off after %d failures of its own", self.failures)
+        if ring is not None and cycles is not None:
+            with suppress(OSError):
+                self._write_counters(ring, cycles, self._clock())
+            ring.close()
+
+    def _stop_watching_garbage(self) -> None:
+        with suppress(ValueError):
+            gc.callbacks.remove(self._pauses)
+
+
+# --- What SGLang says of itself -------------------------------------------------------------------------------------
+
+SERVER_ARGUMENTS: Final = (
+    # Those that influence performance and where the server is found; in the order in which they are kept if there is
+    # not room for all. Never a key, a token, a password or a command line.
+    *("host", "port", "model_path", "served_model_name", "revision", "tp_size", "pp_size", "dp_size", "ep_size"),
+    *("nnodes", "node_rank", "device", "dtype", "quantization", "kv_cache_dtype", "context_length", "page_size"),
+    *("attention_backend", "prefill_attention_backend", "decode_attention_backend", "sampling_backend"),
+    *("moe_runner_backend", "moe_a2a_backend", "disable_overlap_schedule", "disable_cuda_graph", "cuda_graph_max_bs"),
+    *("cuda_graph_max_bs_decode", "enable_torch_compile", "mem_fraction_static", "max_running_requests"),
+    *("max_total_tokens", "max_prefill_tokens", "chunked_prefill_size", "enable_mixed_chunk", "schedule_policy"),
+    *("disable_radix_cache", "enable_hierarchical_cache", "enable_dp_attention", "disaggregation_mode"),
+    *("enable_two_batch_overlap", "enable_lora", "num_continuous_decode_steps", "stream_interval", "load_format"),
+    *("speculative_algorithm", "speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
+)
+_TEXT_MAX: Final = 200
+
+
+def identity(scheduler: Any) -> dict[str, Any]:
+    """Who writes the ring: the keys of its header, but for the hooks."""
+    pid, parent_pid = os.getpid(), os.getppid()
+    return {
+        "pid": pid,
+        "pid_namespace": os.stat("/proc/self/ns/pid").st_ino,
+        "start_ticks": _start_ticks(pid),
+        "parent_pid": parent_pid,
+        "parent_start_ticks": _start_ticks(parent_pid),
+        "tp_rank": _whole_number(_parallel(scheduler, "tp_rank")),
+        "pp_rank": _whole_number(_parallel(scheduler, "pp_rank")) if _pipeline_slots(scheduler) > 1 else None,
+        "dp_rank": _whole_number(_parallel(scheduler, "dp_rank")),
+        "device": _device(scheduler),
+        "synchronous": _device(scheduler) == "cpu",
+        "sglang_version": _sglang_version(),
+        "plugin_version": __version__,
+        "monotonic_ns": time.monotonic_ns(),
+        "wall_ns": time.time_ns(),
+        "server": dict(_server_arguments(getattr(scheduler, "server_args", None))),
+    }
+
+
+def _start_ticks(pid: int) -> int:
+    """Start of a process in clock ticks since boot, 0 where it cannot be seen."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[19])
+    except OSError:
+        return 0
+
+
+def _device(scheduler: Any) -> str:
+    return str(getattr(scheduler, "device", "")).partition(":")[0]
+
+
+def _parallel(scheduler: Any, name: str) -> Any:
+    """A rank or a size; an attribute of the scheduler once, of its process's context in later versions."""
+    context = sys.modules.get("sglang.srt.runtime_context")
+    for holder in (scheduler, getattr(context, "get_parallel", lambda: None)()):
+        with suppress(Exception):  # the context raises several kinds for what it does not know
+            return getattr(holder, name)
+    return None
+
+
+def _whole_number(value: Any) -> int | None:
+    return value if type(value) is int else None
+
+
+def _pipeline_slots(scheduler: Any) -> int:
+    """Microbatches under way in turn; 1 without pipeline parallelism."""
+    slots = getattr(scheduler, "pp_loop_size", None) or _parallel(scheduler, "pp_size")
+    return _whole_number(slots) or 1
+
+
+def _profiler(scheduler: Any) -> Any:
+    """Where to see whether SGLang's profiler runs: the scheduler itself, or a part of it in later versions."""
+    for holder in (getattr(scheduler, "profiler_manager", None), scheduler):
+        if hasattr(holder, "profile_in_progress"):
+            return holder
+    return _NoProfiler
+
+
+def _sglang_version() -> str:
+    version = getattr(sys.modules.get("sglang.version"), "__version__", None)
+    if version is None:
+        from importlib import metadata
+
+        with suppress(metadata.PackageNotFoundError):
+            version = metadata.version("sglang")
+    return str(version or "")
+
+
+def _server_arguments(arguments: Any) -> Iterator[tuple[str, Any]]:
+    for name in SERVER_ARGUMENTS:
+        value = getattr(arguments, name, None)
+        if isinstance(value, (bool, int, float)):
+            yield name, value
+        elif value is not None:
+            yield name, str(value)[:_TEXT_MAX]
+
+
+# --- Installation ---------------------------------------------------------------------------------------------------
+
+PLUGIN_NAME: Final = "cyclewatch"
+PLUGINS_VARIABLE: Final = "SGLANG_PLUGINS"
+SCHEDULER_MODULE: Final = "sglang.srt.managers.scheduler"
+REGISTRY_MODULE: Final = "sglang.srt.plugins.hook_registry"
+
+HOOK_POINTS: Final = (
+    # The hook, and the function of SGLang that it goes around: the first of these that there is.
+    ("run_batch", ("run_batch",)),
+    ("process_batch_result", ("process_batch_result",)),
+    ("process_batch_result", ("process_batch_result_disagg_prefill",)),
+    ("get_next_batch_to_run", ("get_next_batch_to_run",)),
+    ("get_next_batch_to_run", ("get_next_disagg_prefill_batch_to_run", "get_new_batch_prefill")),
+    ("get_next_batch_to_run", ("get_next_disagg_decode_batch_to_run",)),
+    ("process_input_requests", ("process_input_requests",)),
+    ("on_idle", ("on_idle", "self_check_during_idle")),
+    ("pause", ("pause_generation",)),
+    ("pause", ("continue_generation",)),
+    ("update_weights", ("update_weights_from_disk",)),
+    ("update_weights", ("update_weights_from_distributed",)),
+    ("update_weights", ("update_weights_from_tensor",)),
+    ("update_weights", ("update_weights_from_ipc",)),
+)
+_CLASSES: Final = (
+    (SCHEDULER_MODULE, "Scheduler"),
+    # Where later versions update weights.
+    ("sglang.srt.managers.scheduler_components.weight_updater", "SchedulerWeightUpdaterManager"),
+)
+
+
+class Installation:
+    """Puts the hooks into SGLang's scheduler, once in a process, whichever way it is asked first.
+
+    SGLang's plugin framework calls `load`. Versions without it are served by the `.pth` file, which calls `arm` when
+    Python starts; where the framework exists, `arm` leaves the work to it.
+    """
+
+    def __init__(self) -> None:
+        self.hooks = Hooks(self._open_ring)
+        self._directory = ""
+        self._by_framework = False
+        self._installed = False
+        self._finder: _Finder | None = None
+        self._points: list[tuple[str, type, object]] = []
+        self._missing: list[str] = []
+
+    def load(self) -> None:
+        """SGLang's plugin framework loads this plugin."""
+        self._by_framework = True
+        self.arm()
+
+    def arm(self) -> None:
+        """Install now if the scheduler's module is there, else as soon as it has been imported: not because of us."""
+        self._directory = os.environ.get(RING_DIR_VARIABLE, "")
+        if not self._directory or not _allowed(os.environ.get(PLUGINS_VARIABLE, "")):
+            return
+        if SCHEDULER_MODULE in sys.modules:
+            self.install()
+        elif self._finder is None:
+            self._finder = _Finder(self._imported)
+            sys.meta_path.insert(0, self._finder)
+
+    def install(self) -> None:
+        """Put the hooks around SGLang's functions, unless that was done before or the framework will do it."""
+        registry = _hook_registry()
+        if self._installed or (registry is not None and not self._by_framework):
+            return
+        self._installed = True
+        targets = list(self._targets())
+        for hook, owner, name in targets:
+            self._points.append((name, owner, getattr(owner, name)))
+            if registry is None:
+                setattr(owner, name, around(getattr(owner, name), hook))
+            else:
+                path = f"{owner.__module__}.{owner.__qualname__}.{name}"
+                registry.HookRegistry.register(path, hook, registry.HookType.AROUND)
+        # While SGLang loads plugins it applies all hooks at the end by itself. To do it now would lose the hooks that
+        # a plugin after this one registers for the same functions.
+        if registry is not None and not _plugins_are_loading(registry):
+            registry.HookRegistry.apply_hooks()
+        os.register_at_fork(after_in_child=self.hooks.after_fork)
+
+    def _targets(self) -> Iterator[tuple[Hook, type, str]]:
+        """For every hook point: the hook, the class and the name of the function in it."""
+        owners = [getattr(sys.modules.get(module), name, None) for module, name in _CLASSES]
+        for hook, names in HOOK_POINTS:
+            for owner, name in ((owner, name) for name in names for owner in owners):
+                if isinstance(owner, type) and callable(getattr(owner, name, None)):
+                    yield getattr(self.hooks, hook), owner, name
+                    break
+            else:
+                self._missing.append(names[0])
+
+    def _imported(self) -> None:
+        """The scheduler's module has been executed."""
+        self._finder = None
+        _guarded(self.install)
+
+    def _open_ring(self, scheduler: Any) -> RingWriter:
+        applied = [name for name, owner, original in self._points if getattr(owner, name) is not original]
+        points = [name for name, _, _ in self._points]
+        hooks = {
+            "hooks_applied": applied,
+            "hooks_missing": self._missing + [name for name in points if name not in applied],
+        }
+        return RingWriter.create(
+            self._directory, {**identity(scheduler), **hooks}, _capacity(), group=os.environ.get(GROUP_VARIABLE, "")
+        )
+
+
+class _Finder:
+    """Waits in `sys.meta_path` until the scheduler's module is imported by somebody, and then leaves it."""
+
+    def __init__(self, imported: Callable[[], None]) -> None:
+        self._imported = imported
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """What the other finders find, with a loader that tells when it is done."""
+        if name != SCHEDULER_MODULE:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(name, path, target)
+            if spec is not None:
+                self._watch(spec.loader)
+                return spec
+        return None
+
+    def _watch(self, loader: Any) -> None:
+        """Shadow the loader's `exec_module` for one call; the loader itself stays what it is."""
+
+        def exec_module(module: ModuleType) -> None:
+            loader.__dict__.pop("exec_module", None)
+            original(module)
+            # A new list: another thread may be going through the old one.
+            sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
+            self._imported()
+
+        with suppress(AttributeError):
+            original = loader.exec_module
+            loader.exec_module = exec_module
+
+
+def around(original: Callable[..., Any], hook: Hook) -> Callable[..., Any]:
+    """`original` with a hook around it, as SGLang's own registry makes it."""
+    import functools
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return hook(original, *args, **kwargs)
+
+    return wrapper
+
+
+def _hook_registry() -> Any:
+    """SGLang's registry of hooks, None in versions without."""
+    import importlib
+
+    try:
+        return importlib.import_module(REGISTRY_MODULE)
+    except ModuleNotFoundError:
+        return None
+
+
+def _plugins_are_loading(registry: Any) -> bool:
+    source = getattr(registry, "_current_plugin_source", None)
+    return source is not None and source.get() is not None
+
+
+def _allowed(allow_list: str) -> bool:
+    """SGLang's own switch, for the versions that do not know it, too."""
+    return not allow_list or PLUGIN_NAME in (name.strip() for name in allow_list.split(","))
+
+
+def _capacity() -> int:
+    text = os.environ.get(CAPACITY_VARIABLE, "")
+    try:
+        return int(text or DEFAULT_CAPACITY)
+    except ValueError:
+        _logger().warning(
+            "cyclewatch: %s is not a whole number: %r; using %d", CAPACITY_VARIABLE, text, DEFAULT_CAPACITY
+        )
+        return DEFAULT_CAPACITY
+
+
+def _logger() -> logging.Logger:
+    import logging
+
+    return logging.getLogger(__name__)
+
+
+def _guarded(step: Callable[[], None]) -> None:
+    """Do a step of the installation; whatever goes wrong is said and stays here."""
+    try:
+        step()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        with suppress(Exception):
+            _logger().warning("cyclewatch: cycles are not measured: %r", error)
+
+
+_installation: Final = Installation()
+
+
+def load() -> None:
+    """Entry point of SGLang's plugin framework."""
+    _guarded(_installation.load)
+
+
+def arm() -> None:
+    """Entry point of the `.pth` file."""
+    _guarded(_installation.arm)

@@ -1,0 +1,130 @@
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from cyclewatch.collectors.base import Now
+from cyclewatch.collectors.records import Sample
+from cyclewatch.collectors.runner import Runner
+from cyclewatch.daemon.clock import Clock, ScaledClock, SystemClock
+from cyclewatch.daemon.schedule import Schedule
+
+
+class FakeCollector:
+    """Calls what a test wants, at its interval."""
+
+    def __init__(self, name: str, interval_s: float, action: Callable[[], object]) -> None:
+        self.name = name
+        self.interval_s = interval_s
+        self._action = action
+
+    def collect(self, now: Now) -> Iterable[Sample]:
+        self._action()
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class Running:
+    """A schedule of some collectors, and what it told."""
+
+    def __init__(self, collectors: list[FakeCollector], clock: Clock) -> None:
+        self.runs: Counter[str] = Counter()
+        self.missed: Counter[str] = Counter()
+        self.overdue: dict[str, bool] = {}
+        runners = [
+            Runner(one, clock.now, lambda _: None, lambda outcome: self.runs.update([outcome.collector]))
+            for one in collectors
+        ]
+        self.schedule = Schedule(runners, clock, self._note_missed, self._note_overdue)
+
+    def _note_missed(self, name: str) -> None:
+        self.missed[name] += 1
+
+    def _note_overdue(self, name: str, overdue: bool) -> None:
+        self.overdue[name] = overdue
+
+
+@contextmanager
+def running(*collectors: FakeCollector, clock: Clock | None = None) -> Iterator[Running]:
+    it = Running(list(collectors), clock or SystemClock())
+    it.schedule.start()
+    try:
+        yield it
+    finally:
+        it.schedule.stop()
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 5) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_every_collector_runs_at_once_and_then_at_its_interval() -> None:
+    """The first reading does not wait for the first interval to pass."""
+    with running(FakeCollector("often", 0.05, int), FakeCollector("rarely", 100, int)) as it:
+        wait_for(lambda: it.runs["rarely"] == 1 and it.runs["often"] >= 4)
+    assert it.missed == {}
+
+
+def test_a_hanging_collector_stops_no_other_and_its_missed_runs_are_counted() -> None:
+    """It cannot be cancelled, only reported."""
+    leave = threading.Event()
+    try:
+        with running(FakeCollector("hangs", 0.05, lambda: leave.wait(10)), FakeCollector("works", 0.05, int)) as it:
+            wait_for(lambda: it.missed["hangs"] >= 3 and it.runs["works"] >= 5)
+            assert it.runs["hangs"] == 0
+            leave.set()
+            wait_for(lambda: it.runs["hangs"] >= 2)
+    finally:
+        leave.set()
+
+
+def test_stopping_does_not_wait_for_one_that_hangs() -> None:
+    leave = threading.Event()
+    inside = threading.Event()
+
+    def hang() -> None:
+        inside.set()
+        leave.wait(10)
+
+    with running(FakeCollector("hangs", 0.05, hang)) as it:
+        inside.wait(5)
+        began = time.monotonic()
+        it.schedule.stop()
+        assert time.monotonic() - began < 1
+        it.schedule.start()
+        leave.set()
+
+
+def test_after_stopping_nothing_runs() -> None:
+    with running(FakeCollector("often", 0.02, int)) as it:
+        wait_for(lambda: it.runs["often"] >= 2)
+    time.sleep(0.05)
+    count = it.runs["often"]
+    time.sleep(0.1)
+    assert it.runs["often"] == count
+
+
+def test_an_overdue_collector_is_told_and_no_longer_once_it_is_done() -> None:
+    """On a clock that runs a hundred times as fast, so that the deadline of five seconds is short."""
+    leave = threading.Event()
+    clock = ScaledClock(Now(0, 0), time.monotonic_ns(), speed=100)
+    try:
+        with running(FakeCollector("hangs", 100, lambda: leave.wait(10)), clock=clock) as it:
+            wait_for(lambda: it.overdue.get("hangs") is True)
+            leave.set()
+            wait_for(lambda: it.overdue.get("hangs") is False)
+    finally:
+        leave.set()
+
+
+def test_intervals_are_those_of_the_clock() -> None:
+    """A faster clock collects more often."""
+    clock = ScaledClock(Now(0, 0), time.monotonic_ns(), speed=50)
+    with running(FakeCollector("x", 2.0, int), clock=clock) as it:
+        wait_for(lambda: it.runs["x"] >= 5, seconds=3)

@@ -1,0 +1,312 @@
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, event, select
+from sqlalchemy.exc import OperationalError
+
+from cyclewatch.daemon.store import models
+from cyclewatch.daemon.store.database import open_database
+from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.unit import (
+    RingPosition,
+    StoredLevel,
+    StoredSample,
+    Unit,
+)
+from cyclewatch.daemon.store.writer import StoreWriter
+from cyclewatch.detectors.online import Direction
+from cyclewatch.detectors.phases import Phase
+from cyclewatch.detectors.series import Level
+from cyclewatch.detectors.tracking import State
+from cyclewatch.detectors.windows import cells_of
+from simulated import cycles
+from units import REGRESSION, RUN, SECOND, stored, unit
+
+NAN = float("nan")
+
+
+class Store:
+    """A database, a writer on it, and what is in it."""
+
+    def __init__(self, path: Path, max_pending: int = 50) -> None:
+        self.path = path
+        self.engine: Engine = open_database(f"sqlite:///{path}", create=True)
+        self.engine.dispose()
+        # The lock of another connection is waited for in the writer, not in SQLite.
+        event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=20"))
+        self.history = StoreHistory(self.engine)
+        self.writer = StoreWriter(self.engine, max_pending)
+
+    def rows(self, model: type[models.Base]) -> list[Any]:
+        with self.engine.connect() as connection:
+            return list(connection.execute(select(model.__table__)))
+
+    def counts(self) -> dict[str, int]:
+        return {model.__tablename__: len(self.rows(model)) for model in models.Base.__subclasses__()}
+
+    def failing(self, error: Callable[[], Exception], times: float) -> list[int]:
+        """Let the next `times` attempts fail; gives a list with one entry an attempt."""
+        real, attempts = self.writer._write_all, list[int]()
+
+        def write_all(connection: Any, unit: Unit) -> None:
+            attempts.append(unit.at_ns // SECOND)
+            if len(attempts) <= times:
+                raise error()
+            real(connection, unit)
+
+        self.writer._write_all = write_all  # type: ignore[method-assign]
+        return attempts
+
+
+def locked() -> Exception:
+    return OperationalError("INSERT", {}, Exception("database is locked"))
+
+
+@pytest.fixture(name="store")
+def _store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "a.db")
+    yield store
+    store.engine.dispose()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 5
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_what_was_written_is_what_is_read(store: Store) -> None:
+    """Every question that is asked of the store."""
+    store.writer.write(unit(3))
+    history = store.history
+    assert history.runs() == [RUN]
+    assert history.ring_positions() == {"1-2-3": RingPosition("1-2-3", 10, 3)}
+    assert history.detector_state("server|tp0|decode|f00d") == {"version": 1, "number": 3}
+    assert history.detector_state("another") is None
+    assert history.status() == {"targets": (3 * SECOND, {"server": {"number": 3}})}
+    (view,) = history.regressions()
+    assert (view.effect, view.ci, view.probability) == (0.22, (0.2, 0.24), 0.9999)
+    assert (view.split, view.causes) == ([{"part": "launch"}], [{"kind": "x"}])
+    assert history.regression(view.id) == view
+    assert history.regression(99) is None
+    (event,) = history.change_events()
+    assert (event["kind"], event["at_ns"]) == ("restart", 3 * SECOND)
+
+
+def test_a_window_keeps_every_number(store: Store) -> None:
+    (cell,) = cells_of(Phase.DECODE, cycles(50, kv_tokens=1234, batch_size=8))
+    store.writer.write(unit())
+    (row,) = store.rows(models.WindowRow)
+    assert (row.phase, row.rank, row.length_ns, row._mapping["count"]) == ("decode", "tp0", 5 * SECOND, 50)
+    for name in (
+        "bucket",
+        "mean_ns",
+        "p50_ns",
+        "p90_ns",
+        "p99_ns",
+        "max_ns",
+        "batch_size",
+        "new_tokens",
+        "queue_length",
+    ):
+        assert getattr(row, name) == getattr(cell, name), name
+    assert row.launch_ns == 5_000_000
+    assert row.on_cpu_ratio is None  # never sampled
+
+
+def test_a_unit_written_twice_is_there_once(store: Store) -> None:
+    """After a crash the same turns are written again."""
+    store.writer.write(unit(1))
+    once = store.counts()
+    store.writer.write(unit(1))
+    StoreWriter(store.engine, 10).write(unit(1))
+    assert store.counts() == once
+    assert set(once.values()) == {1}
+
+
+def test_a_regression_is_updated_in_place_and_keeps_its_times(store: Store) -> None:
+    """Found again by a daemon that was killed, it would have another time of detection."""
+    store.writer.write(unit())
+    again = replace(
+        REGRESSION,
+        state=State.RESOLVED,
+        started_at_ns=101 * SECOND,
+        detected_at_ns=199 * SECOND,
+        ended_at_ns=300 * SECOND,
+        effect=0.3,
+    )
+    store.writer.write(unit(5, regressions=[stored(again, causes=({"kind": "y"},))]))
+    (view,) = store.history.regressions()
+    assert (view.started_at_ns, view.detected_at_ns) == (100 * SECOND, 140 * SECOND)
+    assert (view.state, view.ended_at_ns, view.effect, view.causes) == ("resolved", 300 * SECOND, 0.3, [{"kind": "y"}])
+
+
+def test_improvements_are_listed_where_asked_for(store: Store) -> None:
+    faster = replace(REGRESSION, key="def", direction=Direction.FASTER, state=State.NOTED, started_at_ns=SECOND)
+    store.writer.write(unit(regressions=[stored(REGRESSION), stored(faster)]))
+    assert [view.direction for view in store.history.regressions()] == ["slower"]
+    assert [view.direction for view in store.history.regressions(all_directions=True)] == ["slower", "faster"]
+
+
+def test_a_run_is_seen_later_and_keeps_its_start(store: Store) -> None:
+    store.writer.write(unit())
+    store.writer.write(unit(1, runs=[replace(RUN, started_at_ns=99, last_seen_ns=77)]))
+    (run,) = store.history.runs()
+    assert (run.started_at_ns, run.last_seen_ns) == (10, 77)
+
+
+@pytest.mark.parametrize("number", [NAN, math.inf, -math.inf])
+def test_what_is_no_number_is_null_or_left_out(store: Store, number: float) -> None:
+    """SQLite would keep infinity, PostgreSQL NaN, and no mean would mean anything."""
+    level = StoredLevel(RUN.key, "tp0", "decode", Level(1, number, number, 0, 50), suspected=True)
+    sample = StoredSample("server", "x", (), 1, number)
+    store.writer.write(unit(levels=[level], samples=[sample]))
+    (row,) = store.rows(models.LevelRow)
+    assert (row.log_ratio, row.standard_error, row.suspected) == (None, None, True)
+    assert store.rows(models.SampleRow) == []
+
+
+def test_a_unit_is_stored_as_a_whole_or_not_at_all(store: Store) -> None:
+    """The last part fails: nothing of the first is there, and the next attempt begins with clean ids."""
+    bad = unit(status={"targets": {"x": object()}})
+    with pytest.raises(Exception, match="JSON"):
+        store.writer.write(bad)
+    assert set(store.counts().values()) == {0}
+    store.writer.write(unit())
+    assert set(store.counts().values()) == {1}
+
+
+def test_the_writer_tries_again_until_the_database_takes_it_in_order(store: Store) -> None:
+    """Nothing lost, nothing overtaken."""
+    attempts = store.failing(locked, times=2)
+    store.writer.start()
+    for number in range(5):
+        store.writer.submit(unit(number))
+    assert store.writer.stop(5)
+    assert attempts == [0, 0, 0, 1, 2, 3, 4]
+    assert (store.writer.failures, store.writer.written, store.writer.dropped) == (2, 5, 0)
+    assert store.counts()["windows"] == 5
+    assert store.history.detector_state("server|tp0|decode|f00d") == {"version": 1, "number": 4}
+
+
+def test_a_lock_that_another_process_holds_is_waited_for(store: Store) -> None:
+    """A real one, of a second connection: a backup, or a person with a shell."""
+    with store.engine.connect() as other:
+        other.exec_driver_sql("BEGIN IMMEDIATE")
+        store.writer.start()
+        store.writer.submit(unit(1))
+        wait_for(lambda: store.writer.failures > 0)
+        assert store.writer.pending == 1
+        other.exec_driver_sql("ROLLBACK")
+    assert store.writer.stop(5)
+    assert store.counts()["windows"] == 1
+
+
+def test_handing_over_never_waits(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampling path must not feel the database."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def hang(_: Unit) -> None:
+        inside.set()
+        leave.wait(5)
+
+    monkeypatch.setattr(store.writer, "write", hang)
+    store.writer.start()
+    store.writer.submit(unit(0))
+    inside.wait(5)
+    began = time.monotonic()
+    for number in range(20):
+        store.writer.submit(unit(number))
+    assert time.monotonic() - began < 1
+    leave.set()
+    store.writer.stop(5)
+
+
+def test_beyond_the_limit_the_oldest_measurements_are_given_up_and_counted(tmp_path: Path) -> None:
+    """Not the regressions, not the events, not the states, not the places in the rings."""
+    store = Store(tmp_path / "a.db", max_pending=10)
+    for number in range(14):
+        key = f"r{number}"
+        store.writer.submit(unit(number, regressions=[stored(replace(REGRESSION, key=key))]))
+    assert store.writer.dropped == 4 * 3
+    store.writer.start()
+    assert store.writer.stop(5)
+    assert {row.start_ns // SECOND for row in store.rows(models.WindowRow)} == set(range(4, 14))
+    assert {row.key for row in store.rows(models.RegressionRow)} == {f"r{number}" for number in range(14)}
+    assert len(store.rows(models.ChangeEventRow)) == 14
+    assert store.history.ring_positions()["1-2-3"].next_sequence == 7 + 13
+    store.engine.dispose()
+
+
+def test_however_long_the_database_is_away_memory_is_bounded(tmp_path: Path) -> None:
+    """Units without measurements become one; what was found is all there when it comes back."""
+    store = Store(tmp_path / "a.db", max_pending=10)
+    for number in range(500):
+        found = [stored(replace(REGRESSION, key=f"r{number}"))] if number % 50 == 0 else []
+        store.writer.submit(unit(number, regressions=found, events=[]))
+        assert store.writer.pending <= 20
+    store.writer.start()
+    assert store.writer.stop(5)
+    assert {row.key for row in store.rows(models.RegressionRow)} == {f"r{number}" for number in range(0, 500, 50)}
+    assert {row.start_ns // SECOND for row in store.rows(models.WindowRow)} == set(range(490, 500))
+    assert store.history.detector_state("server|tp0|decode|f00d") == {"version": 1, "number": 499}
+    store.engine.dispose()
+
+
+def test_stop_writes_what_is_waiting(store: Store) -> None:
+    store.writer.start()
+    for number in range(30):
+        store.writer.submit(unit(number))
+    assert store.writer.stop(5)
+    assert store.counts()["windows"] == 30
+
+
+def test_stop_waits_for_a_database_that_comes_back(store: Store) -> None:
+    """Locked when asked to stop, free a moment later."""
+    store.failing(locked, times=2)
+    store.writer.submit(unit())
+    store.writer._stopping.set()
+    store.writer.start()
+    assert store.writer.stop(5)
+    assert store.counts()["windows"] == 1
+
+
+def test_stop_says_that_not_everything_could_be_written(store: Store) -> None:
+    """Within its time, and without pretending."""
+    store.failing(locked, times=math.inf)
+    store.writer.start()
+    store.writer.submit(unit())
+    began = time.monotonic()
+    assert not store.writer.stop(0.5)
+    assert time.monotonic() - began < 2
+    assert store.writer.pending == 1
+    wait_for(lambda: not store.writer._thread.is_alive())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"windows": [], "rings": [RingPosition("k", 2**64, 0)]}, id="a number too large"),
+        pytest.param({"samples": [StoredSample("\ud800", "x", (), 0, 1.0)]}, id="half a character"),
+        pytest.param(
+            {"levels": [StoredLevel("no such run", "r", "p", Level(0, 0, 0, 1, 1), suspected=False)]}, id="run"
+        ),
+        pytest.param({"states": {"x": {"y": object()}}}, id="no JSON"),
+    ],
+)
+def test_a_unit_that_no_database_would_take_does_not_stop_the_others(store: Store, changes: dict[str, Any]) -> None:
+    """Whatever a hostile ring put there: what can be kept is, and those behind it are written."""
+    store.writer.start()
+    store.writer.submit(unit(1, **changes))
+    store.writer.submit(unit(2, regressions=[stored(replace(REGRESSION, key="behind"))]))
+    assert store.writer.stop(5)
+    assert "behind" in {row.key for row in store.rows(models.RegressionRow)}
+    assert store.writer.pending == 0
+    assert store.writer.failures > 0

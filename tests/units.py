@@ -1,0 +1,62 @@
+"""What one turn of the pipeline leaves, made up: one of everything."""
+
+from dataclasses import replace
+from typing import Any
+
+from cyclewatch.daemon.store.unit import (
+    ChangeEvent,
+    RingPosition,
+    Run,
+    StoredLevel,
+    StoredRegression,
+    StoredSample,
+    StoredWindow,
+    Unit,
+)
+from cyclewatch.detectors.online import Direction
+from cyclewatch.detectors.phases import Phase
+from cyclewatch.detectors.series import Level
+from cyclewatch.detectors.tracking import Regression, State
+from cyclewatch.detectors.windows import cells_of
+from simulated import cycles
+
+SECOND = 10**9
+RUN = Run("node|server|boot|1-2-3", "node", "server", 10, 20, "f00d", "0.5.23", "tiny", {"page_size": 1})
+REGRESSION = Regression(
+    key="abc",
+    state=State.OPEN,
+    direction=Direction.SLOWER,
+    started_at_ns=100 * SECOND,
+    detected_at_ns=140 * SECOND,
+    ended_at_ns=None,
+    base=0.0,
+    level=0.2,
+    effect=0.22,
+    ci=(0.2, 0.24),
+    probability=0.9999,
+)
+
+
+def unit(number: int = 0, **changes: Any) -> Unit:
+    """One of everything, all of it for second `number`."""
+    (cell,) = cells_of(Phase.DECODE, cycles(50))
+    at_ns = number * SECOND
+    level = Level(at_ns, 0.01, 0.002, 50, 50)
+    parts: dict[str, Any] = {
+        "runs": [RUN],
+        "rings": [RingPosition("1-2-3", 7 + number, 3)],
+        "windows": [StoredWindow(RUN.key, "tp0", at_ns, 5 * SECOND, cell)],
+        "levels": [StoredLevel(RUN.key, "tp0", "decode", level, suspected=False)],
+        "samples": [StoredSample("server", "host.on_cpu_ratio", (("rank", "tp0"),), at_ns, 0.5)],
+        "events": [ChangeEvent("server", at_ns, "restart", "server", "", "")],
+        "regressions": [stored(REGRESSION)],
+        "states": {"server|tp0|decode|f00d": {"version": 1, "number": number}},
+        "status": {"targets": {"server": {"number": number}}},
+        **changes,
+    }
+    return Unit(at_ns, **parts)
+
+
+def stored(regression: Regression, **changes: Any) -> StoredRegression:
+    found = StoredRegression(RUN.key, "server", "tp0", "decode", regression, ({"part": "launch"},), ({"kind": "x"},))
+    return replace(found, **changes)
