@@ -115,7 +115,9 @@ class CyclesCollector:
             )
         (self._cut_off.add if truncated else self._cut_off.discard)(key)
         alive = self._alive(key, reader, counters, now)
-        if not alive:
+        if alive and self._ended_ns.pop(key, None) is not None:
+            self._discovery.note(reader.identity)  # it was only silent
+        elif not alive:
             self._discovery.forget(key)
             if now.monotonic_ns - self._ended_ns.setdefault(key, now.monotonic_ns) >= KEEP_ENDED_NS:
                 with contextlib.suppress(OSError):  # not our directory to clear, then

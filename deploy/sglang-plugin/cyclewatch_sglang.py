@@ -98,7 +98,6 @@ ALGORITHMS: Final = {
 ALGORITHM_OTHER: Final = 255
 
 CUDA_GRAPH, OVERLAP, PROFILED, AFTER_BREAK, PAUSED, WARMUP, MATCHED_IN_ORDER, WAIT_UNKNOWN = (1 << n for n in range(8))
-_BREAKS: Final = AFTER_BREAK | PAUSED
 
 RUNNING, DISABLED_BY_FAILURES, DISABLED_BY_RING = 0, 1, 2
 
@@ -665,7 +664,7 @@ _BATCH, _RESULT = 1, 2  # positions among the arguments of SGLang's functions, a
 
 
 class Hooks:
-    """The functions that run around SGLang's own.
+    """The functions that run around SGLang's own: of one scheduler, in its thread.
 
     Each calls SGLang's function exactly once, gives back its result and lets its exceptions pass. What goes wrong in
     this module is counted and swallowed; after `FAILURES_MAX` failures in a row everything is switched off. The ring
@@ -908,6 +907,8 @@ class Hooks:
 
     def _switch_off(self, reason: int) -> None:
         """For the rest of this process."""
+        if self.disabled:
+            return
         cycles, ring = self.cycles, self.ring
         self.cycles, self.ring, self.disabled = None, None, reason
         self._stop_watching_garbage()

@@ -314,8 +314,23 @@ def test_in_another_pid_namespace_the_heartbeat_tells(world: World) -> None:
     ring = world.ring(records=1, pid_namespace=1, pid=7, monotonic_ns=began)
     assert [one.alive for one in world.batches(Now(began + SECOND, 0))] == [True]
     assert [one.alive for one in world.batches(Now(began + SILENT_NS, 0))] == [False]
+    assert world.discovery.schedulers() == ()
     ring.write_counters(heartbeat_ns=began + SILENT_NS)
     assert [one.alive for one in world.batches(Now(began + SILENT_NS + SECOND, 0))] == [True]
+    assert len(world.discovery.schedulers()) == 1
+
+
+def test_a_writer_that_was_only_silent_keeps_its_ring(world: World) -> None:
+    """Each silence is counted by itself before a ring is cleared away."""
+    began = rings.identity()["monotonic_ns"]
+    ring = world.ring(records=1, pid_namespace=1, pid=7, monotonic_ns=began)
+    at_ns = began
+    for _ in range(3):
+        at_ns += SILENT_NS
+        assert [one.alive for one in world.batches(Now(at_ns, 0))] == [False]
+        ring.write_counters(heartbeat_ns=at_ns)
+        assert [one.alive for one in world.batches(Now(at_ns + SECOND, 0))] == [True]
+    assert ring.path.exists()
 
 
 @pytest.mark.parametrize(

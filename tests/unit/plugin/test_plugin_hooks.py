@@ -237,6 +237,22 @@ def test_switched_off_after_sixteen_failures_in_a_row(caplog: pytest.LogCaptureF
     assert not any(isinstance(callback, plugin.GarbagePauses) for callback in gc.callbacks)
 
 
+def test_switched_off_in_the_middle_of_a_call(caplog: pytest.LogCaptureFixture) -> None:
+    """A call that began before the end finds the ring closed, and SGLang does not notice."""
+
+    class Reentrant(Scheduler):
+        def process_input_requests(self, requests: list[Any]) -> None:
+            for _ in range(40):
+                self.run_batch(broken_batch(ValueError("ours")))
+
+    bench = Bench([decode()] * 3, kind=Reentrant)
+    with caplog.at_level(logging.WARNING):
+        bench.scheduler.event_loop_normal()
+    assert len(bench.scheduler.processed) == 3
+    assert bench.hooks.failures == plugin.FAILURES_MAX
+    assert len(caplog.records) == 2
+
+
 def test_a_record_between_failures_ends_the_row() -> None:
     """Failures now and then do not switch the plugin off."""
     bench = Bench()
