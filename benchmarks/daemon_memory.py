@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -34,7 +34,10 @@ AIM_MB = 110.0
 
 @dataclass(frozen=True)
 class Usage:
-    """The daemon after some time; `heavy` are the libraries mapped that it must not have."""
+    """The daemon after some time; `heavy` are the libraries mapped that it must not have.
+
+    `stored_mb_a_day` is how fast its database grows.
+    """
 
     rss_mb: float
     peak_mb: float
@@ -42,6 +45,7 @@ class Usage:
     threads: int
     files: int
     heavy: list[str]
+    stored_mb_a_day: float = 0.0
 
 
 @contextmanager
@@ -105,6 +109,14 @@ def watch(config: Path, port: int, seconds: float) -> Usage:
             daemon.wait(30)
 
 
+def watch_growing(config: Path, port: int, seconds: float) -> Usage:
+    """The same, with the growth of the database, which is whole once the daemon has ended."""
+    database = config.parent / "cyclewatch.db"
+    before = database.stat().st_size if database.exists() else 0
+    used = watch(config, port, seconds)
+    return replace(used, stored_mb_a_day=(database.stat().st_size - before) / 1e6 / seconds * 86_400)
+
+
 def ready(port: int) -> bool:
     """Whether the daemon says so."""
     try:
@@ -133,7 +145,7 @@ def run(seconds: float, rate: float) -> dict[str, Usage]:
             f"state_dir = '{state}'\n[rings]\ndirectory = '{rings}'\n[web]\nport = {port}\n[log]\nlevel = 'warning'\n"
             "[detection]\nreference_s = 30\nwarmup_s = 0\n"
         )
-        return {name: watch(config, port, seconds) for name in ("new database", "existing database")}
+        return {name: watch_growing(config, port, seconds) for name in ("new database", "existing database")}
 
 
 def main() -> None:
@@ -150,11 +162,11 @@ def main() -> None:
         return
     print(f"one server, {options.rate:g} cycles/s, {options.seconds:g} s each, Python {platform.python_version()};")
     print(f"aim: at most {AIM_MB:g} MB (10^6 bytes), neither torch nor scipy loaded\n")
-    print(f"{'':20} {'RSS':>9} {'peak RSS':>9} {'of a core':>10} {'threads':>8} {'files':>6}  loaded")
+    print(f"{'':20} {'RSS':>9} {'peak RSS':>9} {'of a core':>10} {'threads':>8} {'files':>6} {'stored':>10}  loaded")
     for name, one in runs.items():
         loaded = ", ".join(one.heavy) or "nothing heavy"
         sizes = f"{one.rss_mb:6.1f} MB {one.peak_mb:6.1f} MB {one.percent_of_a_core:8.2f} %"
-        print(f"{name:20} {sizes} {one.threads:8} {one.files:6}  {loaded}")
+        print(f"{name:20} {sizes} {one.threads:8} {one.files:6} {one.stored_mb_a_day:4.0f} MB/day  {loaded}")
 
 
 if __name__ == "__main__":

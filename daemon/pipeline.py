@@ -38,6 +38,7 @@ log = structlog.get_logger(__name__)
 _FUTURE_NS = 10 * 10**9
 _CYCLE_MAX_NS = 3600 * 10**9
 _CLOCK_SET_NS = 2 * 10**9
+_READING_AGE_MIN_S = 20.0
 _FLUSH_INTERVAL_NS = 5 * 10**9
 _CHECKPOINT_INTERVAL_NS = 15 * 10**9
 _RING_DELAY_NS = 15 * 10**9
@@ -95,7 +96,8 @@ class Pipeline:
         self._submit = submit
         self._rings: dict[str, RingTrack] = {}
         self._unit = Unit(0)
-        self._readings: dict[str, Reading] = {}
+        self._readings: dict[str, tuple[Reading, int]] = {}
+        self._reading_age_ns = int(3e9 * max(_READING_AGE_MIN_S, settings.engine.interval_s, settings.host.interval_s))
         self._identities: dict[str, tuple[ServerIdentity, int]] = {}
         self._phases: dict[str, PhaseState] = {}
         self._changed: dict[str, SeriesWatch] = {}
@@ -109,7 +111,7 @@ class Pipeline:
         elif isinstance(sample, Reading):
             stored = StoredSample(sample.target, sample.name, sample.labels, now.wall_ns, sample.value)
             self._unit.samples.append(stored)
-            self._readings[stored.series_key] = sample
+            self._readings[stored.series_key] = sample, now.monotonic_ns
         elif isinstance(sample, ServerIdentity):
             self._identities[sample.target] = (sample, now.wall_ns)
 
@@ -327,12 +329,14 @@ class Pipeline:
         kept = {_place(track, phase) for track in self._rings.values() for phase in track.watches}
         self._phases = {key: one for key, one in self._phases.items() if one.target != target or key in kept}
         if all(track.run.target != target for track in self._rings.values()):
-            self._readings = {key: one for key, one in self._readings.items() if one.target != target}
+            self._readings = {key: one for key, one in self._readings.items() if one[0].target != target}
 
     def _publish(self, now: Now) -> None:
         state = self._metrics.state
         state.phases = dict(self._phases)
-        state.readings = dict(self._readings)
+        oldest_ns = now.monotonic_ns - self._reading_age_ns
+        self._readings = {key: one for key, one in self._readings.items() if one[1] >= oldest_ns}
+        state.readings = {key: reading for key, (reading, _) in self._readings.items()}
         # Of a restarted server there are two rings for a while: the later one is shown.
         tracks = sorted(self._rings.values(), key=lambda track: track.batch.ring.wall_ns)
         state.rings = {

@@ -8,13 +8,26 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from sglang_cpu.server import free_port
 
 COMMAND = (sys.executable, "-m", "cyclewatch.daemon")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What /metrics says of one phase."""
+
+    median_s: float
+    ratio: float | None
+    baseline_progress: float
+    regression_open: bool
 
 
 class Daemon:
@@ -95,11 +108,23 @@ class Daemon:
         found: list[dict[str, Any]] = self.command("regressions", "list")
         return found
 
-    def phase(self, name: str) -> dict[str, Any] | None:
-        """State of a phase of the first target, as `status` tells it."""
-        targets = self.command("status")["targets"]
-        phases = [phase for target in targets.values() for phase in target["phases"] if phase["phase"] == name]
-        return phases[0] if phases else None
+    def phase(self, name: str) -> Phase | None:
+        """State of a phase of the first rank, from /metrics: a command would take a core from the server."""
+        page = self.get("/metrics") or ""
+        values = {
+            sample.name.removeprefix("cyclewatch_"): sample.value
+            for family in text_string_to_metric_families(page)
+            for sample in family.samples
+            if sample.labels.get("phase") == name
+        }
+        if "cycle_median_seconds" not in values:
+            return None
+        return Phase(
+            median_s=values["cycle_median_seconds"],
+            ratio=values.get("cycle_expected_ratio"),
+            baseline_progress=values["baseline_progress_ratio"],
+            regression_open=values["regression_open"] == 1,
+        )
 
     def wait_for(self, condition: Callable[[], object], seconds: float, what: str) -> float:
         """Wait until `condition` is true; gives the seconds it took."""
@@ -109,7 +134,7 @@ class Daemon:
                 raise AssertionError(f"the daemon ended with {self._process.returncode}:\n{self.log_tail()}")
             if condition():
                 return time.monotonic() - started
-            time.sleep(0.5)
+            time.sleep(1)
         raise AssertionError(f"not {what} within {seconds:.0f} s:\n{self.log_tail()}")
 
     def log_tail(self, lines: int = 30) -> str:

@@ -26,16 +26,17 @@ def _server(rings: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 def test_cycles_are_recorded_and_a_slowdown_is_found(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
     """Cycles fill the busy time, the engine says who it is, and 1 ms more a pass is a regression."""
-    detection = {"reference_s": 40, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 0.01}
+    detection = {"reference_s": 30, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 0.01}
     traffic = Traffic(server.base_url, concurrency=4, seconds=240)
     with traffic, Daemon(tmp_path / "daemon", rings, detection) as daemon, RingTap(rings) as tap:
-        daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase["baseline_progress"] == 1.0, 100, "settled")
+        daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.baseline_progress == 1.0, 100, "settled")
         busy_ns = time.monotonic_ns()
         time.sleep(10)
         records = tap.records(busy_ns, busy_ns + 9 * 10**9)
         assert records["cycle_ns"].sum() == pytest.approx(9e9, rel=0.1)
         server.slow_down(0.001)
-        daemon.wait_for(lambda: [one for one in daemon.regressions() if one["phase"] == "decode"], 60, "confirmed")
+        daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.regression_open, 60, "confirmed")
+        print(daemon.regressions())
         page = daemon.get("/metrics")
         assert page is not None
         assert "cyclewatch_engine_running_requests" in page

@@ -8,9 +8,10 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from daemon_process import Daemon
+from daemon_process import Daemon, Phase
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
 from sglang_lab import ROOT, ring_directory
@@ -28,16 +29,17 @@ def _state(daemon: Daemon) -> str:
     phase = daemon.phase("decode")
     if phase is None:
         return "waiting for cycles"
-    ratio = "" if phase["ratio"] is None else f", {phase['ratio'] - 1:+.1%} against expected"
-    return f"decode {phase['median_s'] * 1e3:.2f} ms, baseline {phase['baseline_progress']:.0%}{ratio}"
+    ratio = "" if phase.ratio is None else f", {phase.ratio - 1:+.1%} against expected"
+    return f"decode {phase.median_s * 1e3:.2f} ms, baseline {phase.baseline_progress:.0%}{ratio}"
 
 
-def _watch(daemon: Daemon, condition: str, wanted: bool, seconds: float) -> bool:
+def _watch(daemon: Daemon, reached: Callable[[Phase], bool], seconds: float) -> bool:
+    """Show the state every 5 s until it is the one waited for; False where it does not come."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         phase = daemon.phase("decode")
         _say(_state(daemon))
-        if phase is not None and bool(phase[condition] == 1) is wanted:
+        if phase is not None and reached(phase):
             return True
         time.sleep(5)
     return False
@@ -58,13 +60,13 @@ def main() -> int:
                 Traffic(server.base_url, concurrency=4, seconds=400),
             ):
                 _say(f"watching {server.base_url}; metrics at {daemon.url}/metrics")
-                _watch(daemon, "baseline_progress", wanted=True, seconds=120)
+                _watch(daemon, lambda phase: phase.baseline_progress == 1.0, 120)
                 _say("POST /slow_down: every forward pass 1 ms longer")
                 server.slow_down(0.001)
-                found = _watch(daemon, "regression_open", wanted=True, seconds=90)
+                found = _watch(daemon, lambda phase: phase.regression_open, 90)
                 _say("POST /slow_down: null")
                 server.slow_down(None)
-                _watch(daemon, "regression_open", wanted=False, seconds=90)
+                _watch(daemon, lambda phase: not phase.regression_open, 90)
                 for one in reversed(daemon.regressions()):
                     cause = one["causes"][0]["subject"] if one["causes"] else "not shown"
                     _say(f"{one['phase']}: {one['effect']:+.1%}, {one['state']}, first cause: {cause}")

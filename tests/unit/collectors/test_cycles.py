@@ -196,6 +196,15 @@ def test_a_file_that_must_not_be_read_is_reported(world: World, monkeypatch: pyt
     assert reason.endswith("cannot be read: Permission denied")
 
 
+def test_a_ring_that_is_deleted_while_one_looks_is_no_failure(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between reading the directory and opening the file."""
+    ring = world.ring(records=3)
+    names = [ring.path]
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(names))
+    ring.path.unlink()
+    assert [type(sample) for sample in world.collect()] == [NoData]
+
+
 def test_a_ring_that_fails_while_open_is_reported_and_opened_anew(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

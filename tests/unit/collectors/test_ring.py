@@ -1,5 +1,8 @@
 import json
 import os
+import subprocess
+import sys
+import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -126,6 +129,38 @@ def test_what_the_plugin_writes_is_what_is_read(tmp_path: Path, bodies: list[byt
     account.reader.close()
     assert [account.payloads[number] for number in account.sequences] == bodies
     assert (account.lost, account.torn) == (0, 0)
+
+
+RACING_WRITER = """
+import json, sys, time
+import cyclewatch_sglang as plugin
+writer = plugin.RingWriter.create(sys.argv[1], json.loads(sys.argv[2]), 64, memory_only=False)
+for number in range(20_000):
+    writer.write_payload(bytes.fromhex(sys.argv[3]))
+    if number % 20 == 0:
+        time.sleep(0.0002)
+"""
+
+
+def test_a_reader_that_races_a_writer_sees_nothing_torn(tmp_path: Path) -> None:
+    """A real one in a process of its own, a hundred times as fast as a scheduler, in the smallest ring."""
+    command = [sys.executable, "-c", RACING_WRITER, str(tmp_path), json.dumps(rings.identity()), rings.payload().hex()]
+    environment = {**os.environ, "PYTHONPATH": str(Path(plugin.__file__).parent)}
+    with subprocess.Popen(command, env=environment) as writer:
+        path = tmp_path / rings.ring_name(rings.identity())
+        while not path.exists():
+            assert writer.poll() is None
+            time.sleep(0.001)
+        account = Account(RingReader(path, 1))
+        before = account.reader.next_sequence - 1
+        while writer.poll() is None:
+            account.look()
+    for _ in range(3):
+        account.look()
+    account.reader.close()
+    assert account.torn == 0
+    assert before + account.total == 20_000
+    assert account.sequences == sorted(set(account.sequences))
 
 
 def test_a_reader_that_was_lapped_goes_on_with_what_is_left(ring: PlainRing, reader: RingReader) -> None:

@@ -285,6 +285,15 @@ def test_readings_are_stored_and_shown(watched: Watched) -> None:
     assert (row.at_ns, row.value) == (WALL_NS + SECOND, 7.0)
 
 
+def test_a_reading_that_no_longer_comes_is_no_longer_shown(watched: Watched) -> None:
+    """A server that is away, a thread that ended: an old value must not pass for the present one."""
+    watched.take(Reading("server", "engine.running", 7.0), SECOND)
+    watched.turn(50 * SECOND)
+    assert value(watched, "cyclewatch_engine_running", target="server") == 7
+    watched.turn(70 * SECOND)
+    assert value(watched, "cyclewatch_engine_running", target="server") is None
+
+
 def test_a_checkpoint_holds_the_place_of_the_first_record_that_is_not_judged(watched: Watched) -> None:
     """Records of an open window are read again after a restart."""
     watched.take(batch(cycles(800, spacing_ns=10_000_000)), 8 * SECOND)
