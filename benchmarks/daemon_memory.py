@@ -36,7 +36,7 @@ AIM_MB = 110.0
 class Usage:
     """The daemon after some time; `heavy` are the libraries mapped that it must not have.
 
-    `stored_mb_a_day` is how fast its database grows.
+    `stored_mb_a_day` is how fast its database grows; None where it had to be made first.
     """
 
     rss_mb: float
@@ -45,7 +45,7 @@ class Usage:
     threads: int
     files: int
     heavy: list[str]
-    stored_mb_a_day: float = 0.0
+    stored_mb_a_day: float | None = None
 
 
 @contextmanager
@@ -112,9 +112,10 @@ def watch(config: Path, port: int, seconds: float) -> Usage:
 def watch_growing(config: Path, port: int, seconds: float) -> Usage:
     """The same, with the growth of the database, which is whole once the daemon has ended."""
     database = config.parent / "cyclewatch.db"
-    before = database.stat().st_size if database.exists() else 0
+    before = database.stat().st_size if database.exists() else None
     used = watch(config, port, seconds)
-    return replace(used, stored_mb_a_day=(database.stat().st_size - before) / 1e6 / seconds * 86_400)
+    grown = None if before is None else (database.stat().st_size - before) / 1e6
+    return replace(used, stored_mb_a_day=None if grown is None else grown / seconds * 86_400)
 
 
 def ready(port: int) -> bool:
@@ -166,7 +167,8 @@ def main() -> None:
     for name, one in runs.items():
         loaded = ", ".join(one.heavy) or "nothing heavy"
         sizes = f"{one.rss_mb:6.1f} MB {one.peak_mb:6.1f} MB {one.percent_of_a_core:8.2f} %"
-        print(f"{name:20} {sizes} {one.threads:8} {one.files:6} {one.stored_mb_a_day:4.0f} MB/day  {loaded}")
+        stored = "-" if one.stored_mb_a_day is None else f"{one.stored_mb_a_day:.0f} MB/day"
+        print(f"{name:20} {sizes} {one.threads:8} {one.files:6} {stored:>10}  {loaded}")
 
 
 if __name__ == "__main__":

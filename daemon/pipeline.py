@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +12,7 @@ from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.records import CycleBatch, Reading, Records, RingIdentity, Sample, ServerIdentity
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.findings import findings_of
-from cyclewatch.daemon.metrics import Metrics, PhaseState, RingState
+from cyclewatch.daemon.metrics import Metrics, PhaseState
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.unit import (
@@ -26,6 +25,7 @@ from cyclewatch.daemon.store.unit import (
     StoredWindow,
     Unit,
 )
+from cyclewatch.daemon.tracks import RingTrack, ring_states, targets_status
 from cyclewatch.daemon.watch import Findings, SeriesKey, SeriesWatch
 from cyclewatch.detectors.attribution import Evidence
 from cyclewatch.detectors.decision import Parameters
@@ -56,22 +56,6 @@ class History(Protocol):
         ...
 
 
-@dataclass
-class RingTrack:
-    """What the pipeline keeps of one ring."""
-
-    run: Run
-    rank: str
-    synchronous: bool
-    cutter: WindowCutter
-    next_sequence: int
-    batch: CycleBatch
-    read: int = 0
-    lost: int = 0
-    torn: int = 0
-    watches: dict[str, SeriesWatch] = field(default_factory=dict)
-
-
 class Pipeline:
     """Takes samples, closes windows at every turn, and hands what came of them to the store."""
 
@@ -98,7 +82,7 @@ class Pipeline:
         self._unit = Unit(0)
         self._readings: dict[str, tuple[Reading, int]] = {}
         self._reading_age_ns = int(3e9 * max(_READING_AGE_MIN_S, settings.engine.interval_s, settings.host.interval_s))
-        self._identities: dict[str, tuple[ServerIdentity, int]] = {}
+        self._identities: dict[str, tuple[ServerIdentity, Now]] = {}
         self._phases: dict[str, PhaseState] = {}
         self._changed: dict[str, SeriesWatch] = {}
         self._flushed_ns = 0
@@ -113,7 +97,7 @@ class Pipeline:
             self._unit.samples.append(stored)
             self._readings[stored.series_key] = sample, now.monotonic_ns
         elif isinstance(sample, ServerIdentity):
-            self._identities[sample.target] = (sample, now.wall_ns)
+            self._identities[sample.target] = (sample, now)
 
     def turn(self, now: Now) -> None:
         """Close the windows that are over, judge them, and hand everything to the store."""
@@ -123,9 +107,9 @@ class Pipeline:
                 self._judge(track, window, window.index * self._length_ns + offset_ns)
         self._runs_without_ring(now)
         self._publish(now)
-        if now.wall_ns - self._flushed_ns >= _FLUSH_INTERVAL_NS or self._unit.regressions:
-            due = now.wall_ns - self._checkpoint_ns >= _CHECKPOINT_INTERVAL_NS or bool(self._unit.regressions)
-            self.flush(now, checkpoint=due)
+        found = bool(self._unit.regressions)
+        if found or now.monotonic_ns - self._flushed_ns >= _FLUSH_INTERVAL_NS:
+            self.flush(now, checkpoint=found or now.monotonic_ns - self._checkpoint_ns >= _CHECKPOINT_INTERVAL_NS)
 
     def flush(self, now: Now, *, checkpoint: bool) -> None:
         """Hand what there is to the store; with a checkpoint, detectors and ring positions together.
@@ -135,10 +119,11 @@ class Pipeline:
         found twice.
         """
         unit = self._unit
-        unit.at_ns = self._flushed_ns = now.wall_ns
-        unit.status = self._status()
+        unit.at_ns = now.wall_ns
+        unit.status = {"targets": targets_status(self._metrics.state)}
+        self._flushed_ns = now.monotonic_ns
         if checkpoint:
-            self._checkpoint_ns = now.wall_ns
+            self._checkpoint_ns = now.monotonic_ns
             unit.states = {watch.key.text: watch.state() for watch in self._changed.values()}
             self._changed = {}
             for key, track in self._rings.items():
@@ -231,7 +216,7 @@ class Pipeline:
             if verdict.change is not None and regression is not None:
                 self._found(track, watch, verdict.change, regression)
             known = verdict.level is not None and math.isfinite(verdict.level.log_ratio)
-            self._phases[_place(track, phase.value)] = PhaseState(
+            self._phases[track.place(phase.value)] = PhaseState(
                 target=run.target,
                 rank=track.rank,
                 phase=phase.value,
@@ -303,12 +288,12 @@ class Pipeline:
 
     def _runs_without_ring(self, now: Now) -> None:
         """Runs of servers that only answer over HTTP; a ring, which knows more, has some seconds to turn up."""
-        for target, (identity, at_ns) in list(self._identities.items()):
-            if now.wall_ns - at_ns < _RING_DELAY_NS:
+        for target, (identity, asked) in list(self._identities.items()):
+            if now.monotonic_ns - asked.monotonic_ns < _RING_DELAY_NS:
                 continue
             del self._identities[target]
             if all(track.run.target != target for track in self._rings.values()):
-                run, events = self._runs.of_server(identity, at_ns)
+                run, events = self._runs.of_server(identity, asked.wall_ns)
                 self._unit.runs.append(run)
                 self._note_events(events)
 
@@ -326,59 +311,18 @@ class Pipeline:
 
     def _forget(self, target: str) -> None:
         """Drop phases that no ring of the target has any more, and its readings with the last ring."""
-        kept = {_place(track, phase) for track in self._rings.values() for phase in track.watches}
+        kept = {track.place(phase) for track in self._rings.values() for phase in track.watches}
         self._phases = {key: one for key, one in self._phases.items() if one.target != target or key in kept}
         if all(track.run.target != target for track in self._rings.values()):
             self._readings = {key: one for key, one in self._readings.items() if one[0].target != target}
 
     def _publish(self, now: Now) -> None:
-        state = self._metrics.state
-        state.phases = dict(self._phases)
         oldest_ns = now.monotonic_ns - self._reading_age_ns
         self._readings = {key: one for key, one in self._readings.items() if one[1] >= oldest_ns}
+        state = self._metrics.state
+        state.phases = dict(self._phases)
         state.readings = {key: reading for key, (reading, _) in self._readings.items()}
-        # Of a restarted server there are two rings for a while: the later one is shown.
-        tracks = sorted(self._rings.values(), key=lambda track: track.batch.ring.wall_ns)
-        state.rings = {
-            _place(track): RingState(
-                target=track.run.target,
-                rank=track.rank,
-                counters=track.batch.counters,
-                read=track.read,
-                lost=track.lost,
-                torn=track.torn,
-                alive=track.batch.alive,
-                heartbeat_age_s=max(0.0, (now.monotonic_ns - track.batch.counters.heartbeat_ns) / 1e9),
-            )
-            for track in tracks
-        }
-
-    def _status(self) -> dict[str, Mapping[str, Any]]:
-        """What `cyclewatch status` shows, by target."""
-        targets: dict[str, dict[str, Any]] = {}
-        for ring in self._metrics.state.rings.values():
-            entry = targets.setdefault(ring.target, {"ranks": [], "phases": []})
-            entry["ranks"].append(
-                {
-                    "rank": ring.rank,
-                    "alive": ring.alive,
-                    "disabled": ring.counters.disabled,
-                    "heartbeat_age_s": round(ring.heartbeat_age_s, 1),
-                    "read": ring.read,
-                    "lost": ring.lost,
-                    "torn": ring.torn,
-                }
-            )
-        for phase in self._phases.values():
-            if phase.target in targets:
-                row = {name: value for name, value in vars(phase).items() if name != "target"}
-                targets[phase.target]["phases"].append(row)
-        return {"targets": targets}
-
-
-def _place(track: RingTrack, *phase: str) -> str:
-    """Where in the metrics: unique by their labels."""
-    return "|".join((track.run.target, track.rank, *phase))
+        state.rings = ring_states(self._rings.values(), now.monotonic_ns)
 
 
 def _utc_offset_ns(ring: RingIdentity, now: Now) -> int:

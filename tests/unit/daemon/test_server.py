@@ -22,6 +22,7 @@ from cyclewatch.collectors.runner import Outcome
 from cyclewatch.config.settings import Detection, Engine, Rings, Settings, Web
 from cyclewatch.daemon.clock import ScaledClock
 from cyclewatch.daemon.server import Server, stop_on_signals
+from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.unit import Unit
 from cyclewatch.daemon.web.server import WebError
 from rings import PlainRing
@@ -50,8 +51,9 @@ def fast_clock(speed: float = 25.0) -> ScaledClock:
 
 @pytest.fixture(name="build")
 def _build(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Makes servers that are never run, and closes their databases."""
+    """Makes servers that are never run, on a database that is there already, and closes it."""
     servers: list[Server] = []
+    open_database(settings(tmp_path).database_url, create=True).dispose()
 
     def build(**changes: object) -> Server:
         servers.append(Server(settings(tmp_path, **changes)))
