@@ -14,11 +14,12 @@ import structlog
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
-from cyclewatch.collectors.records import Sample
+from cyclewatch.collectors.records import CycleBatch, Sample
 from cyclewatch.collectors.registry import build_collectors
 from cyclewatch.collectors.runner import Outcome, Runner
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.clock import Clock, SystemClock
+from cyclewatch.daemon.lock import only_daemon
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.pipeline import Pipeline
 from cyclewatch.daemon.runs import RunRegistry
@@ -32,6 +33,7 @@ from cyclewatch.daemon.web.server import WebServer
 log = structlog.get_logger(__name__)
 
 _QUEUE_SAMPLES = 20_000
+_QUEUE_WAIT_S = 0.5
 _TURN_S = 1.0
 _STALE_TURNS = 10
 _DRAIN_S = 10.0
@@ -44,6 +46,7 @@ class Server:
     Raises:
         StoreError: the database cannot be opened.
         WebError: the port cannot be listened on.
+        LockError: another daemon runs with the same state directory.
     """
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
@@ -85,6 +88,10 @@ class Server:
 
     def run(self) -> None:
         """Sample, judge and store until asked to stop; then drain."""
+        with only_daemon(self.settings.state_dir):
+            self._run()
+
+    def _run(self) -> None:
         if self.settings.web.enabled:
             self.web.start()
         self._writer.start()
@@ -135,10 +142,17 @@ class Server:
         log.info("stopped", everything_written=written)
 
     def _take(self, sample: Sample) -> None:
-        try:
-            self._samples.put_nowait((sample, self.clock.now()))
-        except queue.Full:
-            self.metrics.samples_dropped.inc()
+        """Queue a sample. Cycles wait for room, since the ring keeps what is not read yet; others are dropped."""
+        item = (sample, self.clock.now())
+        waits = isinstance(sample, CycleBatch)
+        while True:
+            try:
+                self._samples.put(item, block=waits, timeout=_QUEUE_WAIT_S)
+            except queue.Full:
+                if waits and not self._should_exit.is_set():
+                    continue
+                self.metrics.samples_dropped.inc()
+            return
 
     def _report(self, outcome: Outcome) -> None:
         """Metrics of one collection; a failure is logged when it appears and when it goes, not every second."""

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from cyclewatch.config.load import ConfigError, load_settings
 from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.lock import LockError
 from cyclewatch.daemon.store.database import StoreError, open_database
 from cyclewatch.daemon.store.history import StoreHistory
 
@@ -49,7 +50,7 @@ def errors_exit() -> Iterator[None]:
 
     try:
         yield
-    except (StoreError, WebError) as error:
+    except (StoreError, WebError, LockError) as error:
         typer.echo(f"cyclewatch: {error}", err=True)
         raise typer.Exit(EXIT_ERROR) from None
 
