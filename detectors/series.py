@@ -30,6 +30,10 @@ from cyclewatch.detectors.workload import Row, WorkloadModel
 
 VERSION = 1
 
+_UNSTEADY_P = 0.01
+_DISCARD_MAX = 2
+"""How many lengths of the reference may be discarded because it was not steady."""
+
 _NOISE_WEIGHT_MAX = 10.0
 """Independent windows that the reference's noise counts for at most, so that a noise that grows is believed."""
 
@@ -83,6 +87,7 @@ class SeriesDetector:
         self.parameters = parameters
         self.model = WorkloadModel(phase)
         self._reference: list[tuple[int, list[Row]]] = []
+        self._discarded = 0
         self._history: deque[tuple[int, float]] = deque(maxlen=parameters.history_windows)
         self._min_before = MIN_BEFORE_WINDOWS
         self._origin: float | None = None
@@ -139,8 +144,13 @@ class SeriesDetector:
             return Verdict(reason="learning the reference")
         self.model.fit(row for _, rows in self._reference for row in rows)
         levels = [(start_ns, self._cells_level(rows)) for start_ns, rows in self._reference]
+        if (unsteady := self._unsteady_until([level for _, level in levels])) > 0:
+            self._reference = self._reference[unsteady:]
+            self._discarded += unsteady
+            self.model = WorkloadModel(self.phase)
+            return Verdict(reason="the reference was not steady; learning on")
         self._history.extend((start_ns, level) for start_ns, level in levels if np.isfinite(level))
-        values = np.array([level for _, level in self._history])
+        values = self._values()
         residuals = values - np.median(values)
         r = autocorrelation(residuals)
         weight = min(len(values) * (1 - r) / (1 + r), _NOISE_WEIGHT_MAX)
@@ -148,6 +158,19 @@ class SeriesDetector:
         self._reference = []
         self._arm(0.0)
         return Verdict(settled=True, reason="the reference stands")
+
+    def _unsteady_until(self, levels: list[float]) -> int:
+        """How many windows at the beginning of the reference ran at another level than the rest; 0 for none.
+
+        A baseline with a slowdown inside would take it for noise. What never gets steady is taken as it is in the end.
+        """
+        values = np.array(levels)
+        if self._discarded >= _DISCARD_MAX * self.parameters.reference_windows or not np.isfinite(values).all():
+            return 0
+        shift = most_likely_shift(values, MIN_BEFORE_WINDOWS // 2, MIN_BEFORE_WINDOWS // 2)
+        if shift is None or shift.p_value > _UNSTEADY_P or abs(shift.after - shift.before) < self.parameters.min_shift:
+            return 0
+        return shift.position
 
     def _cells_level(self, rows: list[Row]) -> float:
         """Mean log ratio of a reference window over its known cells, weighted by cycles; NaN without any."""
@@ -234,6 +257,7 @@ class SeriesDetector:
             "version": VERSION,
             "model": self.model.state(),
             "reference": [[start_ns, [asdict(row) for row in rows]] for start_ns, rows in self._reference],
+            "discarded": self._discarded,
             "history": [list(entry) for entry in self._history],
             "min_before": self._min_before,
             "origin": self._origin,
@@ -254,6 +278,7 @@ class SeriesDetector:
             raise ValueError(f"detector state of version {state['version']}, this release reads {VERSION}")
         self.model = WorkloadModel.from_state(state["model"])
         self._reference = [(int(start_ns), [Row(**row) for row in rows]) for start_ns, rows in state["reference"]]
+        self._discarded = int(state["discarded"])
         self._history.clear()
         self._history.extend((int(at_ns), float(value)) for at_ns, value in state["history"])
         self._min_before = int(state["min_before"])

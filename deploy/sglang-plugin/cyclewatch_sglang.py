@@ -696,129 +696,50 @@ class Hooks:
         self._failed_since_record = False
         self._event: Any = None
         self._plans_hold_batch: bool | None = None
-        self.run_batch = self._around_launch()
-        self.process_batch_result = self._around_result()
-        self.get_next_batch_to_run = self._around_plan()
-        self.process_input_requests = self._around_input()
+        self.run_batch = self._timed(LAUNCH, self._launched)
+        self.process_batch_result = self._timed(RESULT, self._processed, self._time_wait)
+        self.get_next_batch_to_run = self._timed(SCHEDULE, self._planned)
+        self.process_input_requests = self._timed(INPUT, self._handled_input)
         self.on_idle = self._told(Cycles.idle)
         self.pause = self._told(Cycles.interrupted, Cycles.note_paused)
         self.update_weights = self._told(Cycles.interrupted, Cycles.interrupted)
 
-    # Around the four functions of the loop. The frame that they share is written out four times: a call more in each
-    # would be a microsecond of a cycle more. What stands before SGLang's function cannot fail, what stands after it is
-    # guarded; of a call within such a call the outer one counts.
+    def _timed(
+        self, stage: int, after: Callable[..., None], before: Callable[[Cycles, Any, Any], None] | None = None
+    ) -> Hook:
+        """A hook around a function of the loop, which is a stage; `before` and `after` do what there is to do more.
 
-    def _around_launch(self) -> Hook:
+        What stands before SGLang's function cannot fail; what stands after it is guarded.
+        """
         clock = self._clock
 
-        def run_batch(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        def hook(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             cycles = self.cycles or self._start(args[0])
-            if cycles is None or (outer := cycles.stage) == LAUNCH:
+            if cycles is None:
                 return original(*args, **kwargs)
-            cycles.stage = LAUNCH
+            outer = cycles.stage
+            if outer == stage:  # of a call within such a call the outer one counts
+                return original(*args, **kwargs)
+            if before is not None:
+                before(cycles, args, kwargs)
+            cycles.stage = stage
             start_ns = clock()
             try:
                 result = original(*args, **kwargs)
-            except BaseException:
-                cycles.stage = outer
-                raise
-            now_ns = clock()
-            cycles.stage = outer
-            cycles.stages[LAUNCH] += now_ns - start_ns
-            try:
-                batch = args[_BATCH] if len(args) > _BATCH else kwargs["batch"]
-                cycles.launched(args[0], batch, result, start_ns, now_ns)
-            except BaseException as error:
-                self._failed(error)
-            return result
-
-        return run_batch
-
-    def _around_result(self) -> Hook:
-        clock = self._clock
-
-        def process_batch_result(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            cycles = self.cycles or self._start(args[0])
-            if cycles is None or (outer := cycles.stage) == RESULT:
-                return original(*args, **kwargs)
-            flags = 0 if cycles.synchronous else self._time_wait(cycles, args, kwargs)
-            cycles.stage = RESULT
-            start_ns = clock()
-            try:
-                returned = original(*args, **kwargs)
             except BaseException:
                 cycles.stage = outer
                 self._untime_wait()
                 raise
             now_ns = clock()
             cycles.stage = outer
-            cycles.stages[RESULT] += now_ns - start_ns
+            cycles.stages[stage] += now_ns - start_ns
             try:
-                if self._event is not None:
-                    self._untime_wait()
-                batch = args[_BATCH] if len(args) > _BATCH else kwargs["batch"]
-                result = args[_RESULT] if len(args) > _RESULT else kwargs["result"]
-                if cycles.processed(batch, result, flags, now_ns) and self._failures_in_a_row:
-                    self._recover()
+                after(cycles, args, kwargs, result, start_ns, now_ns)
             except BaseException as error:
                 self._failed(error)
-            return returned
+            return result
 
-        return process_batch_result
-
-    def _around_plan(self) -> Hook:
-        clock = self._clock
-
-        def get_next_batch_to_run(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            cycles = self.cycles or self._start(args[0])
-            if cycles is None or (outer := cycles.stage) == SCHEDULE:
-                return original(*args, **kwargs)
-            cycles.stage = SCHEDULE
-            start_ns = clock()
-            try:
-                plan = original(*args, **kwargs)
-            except BaseException:
-                cycles.stage = outer
-                raise
-            now_ns = clock()
-            cycles.stage = outer
-            cycles.stages[SCHEDULE] += now_ns - start_ns
-            try:
-                if self._plans_hold_batch is None and plan is not None:
-                    self._plans_hold_batch = hasattr(plan, "batch_to_run")  # 0.5.4 gives the batch itself
-                if (plan.batch_to_run if self._plans_hold_batch else plan) is None:
-                    cycles.planned_nothing(args[0], now_ns)
-                else:
-                    cycles.empty_plans = 0
-            except BaseException as error:
-                self._failed(error)
-            return plan
-
-        return get_next_batch_to_run
-
-    def _around_input(self) -> Hook:
-        """Also gives the sign of life: every loop comes by here, busy, idle or paused."""
-        clock = self._clock
-
-        def process_input_requests(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-            cycles = self.cycles or self._start(args[0])
-            if cycles is None or (outer := cycles.stage) == INPUT:
-                return original(*args, **kwargs)
-            cycles.stage = INPUT
-            start_ns = clock()
-            try:
-                returned = original(*args, **kwargs)
-            except BaseException:
-                cycles.stage = outer
-                raise
-            now_ns = clock()
-            cycles.stage = outer
-            cycles.stages[INPUT] += now_ns - start_ns
-            if now_ns >= self._counters_due_ns:
-                self._give_sign_of_life(cycles, now_ns)
-            return returned
-
-        return process_input_requests
+        return hook
 
     def _told(self, before: Callable[[Cycles, Any], None], after: Callable[[Cycles, Any], None] | None = None) -> Hook:
         """A hook that tells the accounting of a call, before it and after it."""
@@ -840,15 +761,20 @@ class Hooks:
         except BaseException as error:
             self._failed(error)
 
-    def _time_wait(self, cycles: Cycles, args: Any, kwargs: Any) -> int:
-        """Time the call by which the handling of a result waits until it has been copied to the host.
+    # What there is to do more
 
-        Gives the flag for it: 0 where it is timed.
-        """
+    def _launched(self, cycles: Cycles, args: Any, kwargs: Any, result: Any, start_ns: int, now_ns: int) -> None:
+        batch = args[_BATCH] if len(args) > _BATCH else kwargs["batch"]
+        cycles.launched(args[0], batch, result, start_ns, now_ns)
+
+    def _time_wait(self, cycles: Cycles, args: Any, kwargs: Any) -> None:
+        """Time the call by which the handling of a result waits until it has been copied to the host."""
+        if cycles.synchronous:
+            return
         try:
             event = getattr(args[_RESULT] if len(args) > _RESULT else kwargs["result"], "copy_done", None)
             if event is None or "synchronize" in event.__dict__:  # somebody else was first
-                return WAIT_UNKNOWN
+                return
             original, clock = event.synchronize, self._clock
 
             def synchronize(*args: Any, **kwargs: Any) -> Any:
@@ -857,18 +783,15 @@ class Hooks:
                     return original(*args, **kwargs)
                 finally:
                     wait = clock() - start
-                    stages = cycles.stages
-                    stages[WAIT] += wait
-                    stages[RESULT] -= wait
+                    cycles.stages[WAIT] += wait
+                    cycles.stages[RESULT] -= wait
 
             event.synchronize = synchronize
             self._event = event
         except AttributeError:  # an event that takes no attributes
-            return WAIT_UNKNOWN
+            return
         except BaseException as error:
             self._failed(error)
-            return WAIT_UNKNOWN
-        return 0
 
     def _untime_wait(self) -> None:
         """Leave the event as it was, if there is one, since this was a reference cycle."""
@@ -879,13 +802,34 @@ class Hooks:
             except BaseException as error:
                 self._failed(error)
 
-    def _give_sign_of_life(self, cycles: Cycles, now_ns: int) -> None:
-        try:
+    def _processed(self, cycles: Cycles, args: Any, kwargs: Any, returned: Any, start_ns: int, now_ns: int) -> None:
+        del returned, start_ns
+        flags = WAIT_UNKNOWN
+        if cycles.synchronous:
+            flags = 0
+        elif self._event is not None:
+            flags = 0
+            self._untime_wait()
+        batch = args[_BATCH] if len(args) > _BATCH else kwargs["batch"]
+        result = args[_RESULT] if len(args) > _RESULT else kwargs["result"]
+        if cycles.processed(batch, result, flags, now_ns) and self._failures_in_a_row:
+            self._recover()
+
+    def _planned(self, cycles: Cycles, args: Any, kwargs: Any, plan: Any, start_ns: int, now_ns: int) -> None:
+        del kwargs, start_ns
+        if self._plans_hold_batch is None and plan is not None:
+            self._plans_hold_batch = hasattr(plan, "batch_to_run")  # 0.5.4 gives the batch itself
+        if (plan.batch_to_run if self._plans_hold_batch else plan) is None:
+            cycles.planned_nothing(args[0], now_ns)
+        else:
+            cycles.empty_plans = 0
+
+    def _handled_input(self, cycles: Cycles, args: Any, kwargs: Any, returned: Any, start_ns: int, now_ns: int) -> None:
+        """Give a sign of life: every loop comes by here, busy, idle or paused."""
+        del args, kwargs, returned, start_ns
+        if now_ns >= self._counters_due_ns and self.ring is not None:
             self._counters_due_ns = now_ns + _HEARTBEAT_NS
-            if self.ring is not None:
-                self._write_counters(self.ring, cycles, now_ns)
-        except BaseException as error:
-            self._failed(error)
+            self._write_counters(self.ring, cycles, now_ns)
 
     def _write_counters(self, ring: RingWriter, cycles: Cycles, now_ns: int) -> None:
         ring.write_counters(

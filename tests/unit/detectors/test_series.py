@@ -120,3 +120,18 @@ def test_half_of_a_slowdown_left_is_not_its_end() -> None:
     changes = _feed(_detector(), server(140, seed=12, slower={90: 1.4, 110: 1.2}))
     assert changes[0].direction is Direction.SLOWER
     assert sum(change.after - change.before for change in changes) == pytest.approx(np.log(1.2), abs=0.05)
+
+
+def test_a_baseline_does_not_learn_a_slowdown_that_was_ending() -> None:
+    """The first 20 of 60 windows were 40 % slower: they are left out, and the next slowdown is found."""
+    detector = _detector()
+    changes = _feed(detector, server(160, seed=13, slower={0: 1.4, 20: 1.0, 120: 1.3}))
+    assert [change.direction for change in changes] == [Direction.SLOWER]
+    assert changes[0].effect == pytest.approx(0.3, rel=0.25)
+
+
+def test_a_reference_that_is_never_steady_stands_in_the_end() -> None:
+    """Steps every ten windows: after two discarded lengths it is taken as it is."""
+    detector = _detector()
+    _feed(detector, server(400, seed=14, slower={at: 1.0 + 0.3 * (at // 10 % 2) for at in range(0, 400, 10)}))
+    assert detector.settled
