@@ -7,7 +7,7 @@ SGLANG_VERSIONS ?= 0.5.23 0.5.4
 #   make sglang-env TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 
-.PHONY: help demo demo-sglang test lint format bench sglang-env clean
+.PHONY: help demo demo-sglang test test-stories lint format bench sglang-env clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ test: $(VENV)/stamp ## run every test; builds the SGLang environments when it ca
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=85
+
+test-stories: sglang-env ## run the long tests against the real SGLang
+	$(BIN)/python -m pytest -m story -s
 
 lint: $(VENV)/stamp ## check style, types and the order of the layers
 	$(BIN)/ruff check

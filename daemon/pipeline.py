@@ -96,7 +96,7 @@ class Pipeline:
             stored = StoredSample(sample.target, sample.name, sample.labels, now.wall_ns, sample.value)
             self._unit.samples.append(stored)
             self._readings[stored.series_key] = sample, now.monotonic_ns
-        elif isinstance(sample, ServerIdentity):
+        elif isinstance(sample, ServerIdentity) and not self._has_ring(sample.target):
             self._identities[sample.target] = (sample, now)
 
     def turn(self, now: Now) -> None:
@@ -292,10 +292,14 @@ class Pipeline:
             if now.monotonic_ns - asked.monotonic_ns < _RING_DELAY_NS:
                 continue
             del self._identities[target]
-            if all(track.run.target != target for track in self._rings.values()):
+            if not self._has_ring(target):
                 run, events = self._runs.of_server(identity, asked.wall_ns)
                 self._unit.runs.append(run)
                 self._note_events(events)
+
+    def _has_ring(self, target: str) -> bool:
+        """A ring knows more of its server than the server's answer, and says it in other words."""
+        return any(track.run.target == target for track in self._rings.values())
 
     def _note_events(self, events: Iterable[ChangeEvent]) -> None:
         for event in events:
@@ -313,7 +317,7 @@ class Pipeline:
         """Drop phases that no ring of the target has any more, and its readings with the last ring."""
         kept = {track.place(phase) for track in self._rings.values() for phase in track.watches}
         self._phases = {key: one for key, one in self._phases.items() if one.target != target or key in kept}
-        if all(track.run.target != target for track in self._rings.values()):
+        if not self._has_ring(target):
             self._readings = {key: one for key, one in self._readings.items() if one[0].target != target}
 
     def _publish(self, now: Now) -> None:

@@ -81,10 +81,21 @@ class RunRegistry:
             model=identity.model,
             arguments=identity.arguments,
         )
-        if previous is not None and previous.fingerprint == run.fingerprint and not identity.restarted:
+        if previous is not None and not identity.restarted and _same_server(previous, run):
             return self.seen(previous, at_ns), []
         self._latest[identity.target] = run
         return run, list(_changes(previous, run)) if previous else []
+
+
+def _over_http(run: Run) -> bool:
+    return "|http|" in run.key
+
+
+def _same_server(before: Run, after: Run) -> bool:
+    """Whether nothing changed, as far as the two can be compared."""
+    if _over_http(before) != _over_http(after):
+        return (before.version, before.model) == (after.version, after.model)
+    return before.fingerprint == after.fingerprint
 
 
 def _changes(before: Run, after: Run) -> Iterable[ChangeEvent]:
@@ -94,6 +105,8 @@ def _changes(before: Run, after: Run) -> Iterable[ChangeEvent]:
         yield ChangeEvent(target, at_ns, "version", "sglang", before.version, after.version)
     if before.model != after.model:
         yield ChangeEvent(target, at_ns, "model", "model_path", before.model, after.model)
+    if _over_http(before) != _over_http(after):
+        return  # the ring has the arguments as they were given, the server's answer as SGLang completed them
     for name in sorted(set(before.arguments) | set(after.arguments)):
         old, new = before.arguments.get(name), after.arguments.get(name)
         if old != new and name not in {*_PLACE_ARGUMENTS, "model_path"}:

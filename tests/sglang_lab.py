@@ -37,6 +37,7 @@ class RingTap:
     def __init__(self, rings: Path) -> None:
         (path,) = rings.glob("*.ring")
         self._reader = RingReader(path)
+        self._reader.read()  # what came before is nobody's truth, and may be overwritten at any moment
         self._parts: list[Records] = []
         self._stopping = threading.Event()
         self._lock = threading.Lock()

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from cyclewatch.collectors.records import ServerIdentity
 from cyclewatch.daemon.runs import RunRegistry, fingerprint
 from cyclewatch.daemon.store.unit import ChangeEvent, Run
 from watched import SECOND, WALL_NS, ring_identity
@@ -112,3 +113,12 @@ def test_a_run_is_seen_later_and_never_earlier() -> None:
     assert later.last_seen_ns == WALL_NS + 50 * SECOND
     assert runs.seen(later, WALL_NS).last_seen_ns == WALL_NS + 50 * SECOND
     assert runs.of_ring(start(1), "server")[0] == later
+
+
+def test_what_a_ring_and_an_answer_say_of_arguments_is_not_compared() -> None:
+    """A server known by its ring that only answers over HTTP for a while: the same run, no argument has changed."""
+    runs = registry()
+    run, _ = runs.of_ring(start(1), "chat")
+    answer = ServerIdentity("chat", "http://x", run.version, run.model, {**run.arguments, "page_size": 1})
+    same, events = runs.of_server(answer, run.started_at_ns + SECOND)
+    assert (same.key, events) == (run.key, [])
