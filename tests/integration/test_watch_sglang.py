@@ -17,7 +17,7 @@ import pytest
 from daemon_process import Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import RingTap, ring_directory, sglang_environment
+from sglang_lab import RingTap, ring_directory, sglang_environment, with_second_chance
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -55,8 +55,12 @@ def _open_decode(daemon: Daemon) -> list[dict[str, Any]]:
 
 def test_a_slowdown_is_confirmed_measured_and_resolved(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
     """`/slow_down` of 1 ms: confirmed within 60 s, effect within a quarter of the truth; gone after `null`."""
+    with_second_chance(lambda directory: _slowdown(server, rings, directory), tmp_path)
+
+
+def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
     traffic = Traffic(server.base_url, concurrency=CONCURRENCY, seconds=420)
-    with traffic, Daemon(tmp_path / "daemon", rings, DETECTION) as daemon, RingTap(rings) as tap:
+    with traffic, Daemon(directory, rings, DETECTION) as daemon, RingTap(rings) as tap:
         daemon.wait_for(lambda: _settled(daemon), 120, "settled")
         time.sleep(15)
         slow_ns = time.monotonic_ns()
@@ -145,7 +149,11 @@ def test_a_server_restart_is_a_change_event_and_keeps_the_baseline(
     server: SGLangServer, rings: Path, tmp_path: Path
 ) -> None:
     """Stopped and started again with the same arguments: an event, no regression, no new baseline to learn."""
-    with Daemon(tmp_path / "daemon", rings, {**DETECTION, "reference_s": 30}) as daemon:
+    with_second_chance(lambda directory: _restart(server, rings, directory), tmp_path)
+
+
+def _restart(server: SGLangServer, rings: Path, directory: Path) -> None:
+    with Daemon(directory, rings, {**DETECTION, "reference_s": 30}) as daemon:
         with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=120):
             daemon.wait_for(lambda: _settled(daemon), 110, "settled")
         server.restart()
