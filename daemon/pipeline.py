@@ -68,7 +68,6 @@ class Pipeline:
         positions: Mapping[str, RingPosition],
         submit: Callable[[Unit], None],
     ) -> None:
-        self._windows = settings.windows
         self._warmup_ns = int(settings.detection.warmup_s * 1e9)
         self._length_ns = int(settings.windows.length_s * 1e9)
         self._grace_ns = int(settings.windows.grace_s * 1e9)

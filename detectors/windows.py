@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cyclewatch.collectors.records import RECORD, STAGES, RecordKind, Records
+from cyclewatch.collectors.records import STAGES, RecordKind, Records
 from cyclewatch.detectors.phases import Floats, Phase, judged, load_buckets, phase_by_number, phases_of
 
 
@@ -48,11 +48,6 @@ class Window:
     set_aside: int
     stalled_ns: int
     collected_ns: int
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing at all was recorded."""
-        return self.records == 0
 
 
 class WindowCutter:
@@ -147,6 +142,3 @@ def _on_cpu_ratio(records: Records, cycle_ns: Floats) -> float:
     if not sampled.any():
         return float("nan")
     return float(records["on_cpu_ns"][sampled].sum() / cycle_ns[sampled].sum())
-
-
-EMPTY_RECORDS: Records = np.empty(0, RECORD)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from cyclewatch.collectors.records import RECORD, STAGES, ForwardMode, RecordKind, Records
+from cyclewatch.collectors.records import RECORD, ForwardMode, RecordKind, Records
 
 WINDOW_NS = 5 * 10**9
 
@@ -73,6 +73,3 @@ def server(
                 first_sequence=window * cycles_a_window + 1,
             ),
         )
-
-
-STAGE_COUNT = len(STAGES)
