@@ -7,7 +7,7 @@ SGLANG_VERSIONS ?= 0.5.23 0.5.4
 #   make sglang-env TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 
-.PHONY: help demo demo-sglang test test-stories lint format bench sglang-env clean
+.PHONY: help demo demo-sglang test test-stories lint format bench bench-detect sglang-env clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,6 +55,12 @@ bench: $(VENV)/stamp ## measure the costs, side by side with what else one might
 	$(BIN)/python benchmarks/hook_cost.py
 	$(BIN)/python benchmarks/reader_cost.py
 	$(BIN)/python benchmarks/daemon_memory.py
+
+# Part of it: make bench-detect BENCH_DETECT="power --quick --only ours"
+bench-detect: $(VENV)/stamp ## hold the detection against its peers and against what is possible
+	$(BIN)/pip install --quiet --constraint constraints.txt --group bench-detect
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps apache-otava # pyproject.toml says why
+	PYTHONPATH=benchmarks $(BIN)/python -m detect $(BENCH_DETECT)
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .sglang .demo .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

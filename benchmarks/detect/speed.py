@@ -1,0 +1,84 @@
+"""Table 5: what looking through a whole series takes, and what taking one more value takes."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from detect.contestants import OURS
+from detect.report import Options, Table, verdict
+from detect.series import Floats, stream, three_shifts
+
+RHO, SIGMA, SHIFT = 0.5, 0.02, 0.05
+AIM_S = {10_000: 0.1, 100_000: 1.0}
+REPEATS = {10_000: 5, 100_000: 1}
+ONLINE_AIM_US, ONLINE_POINTS = 30.0, 20_000
+SKIPPED = {("Pelt", 100_000): "skipped, over 60 s"}  # run with --slow
+
+
+def fastest_s(call: Callable[[], object], repeats: int) -> float:
+    """The least of some runs, in seconds: what else the machine does can only add."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def online_update() -> Callable[[float], object] | None:
+    """HOOK: the online statistic, ready to take values; None until `cyclewatch.detectors.online` has its new one.
+
+    Give back a function that takes one value of a series of level 1 and sigma 2 %, as the daemon would call it.
+    """
+    return None
+
+
+def table(options: Options) -> Table:
+    """Run it."""
+    sizes = tuple(AIM_S)
+    series = {points: three_shifts(stream(options.seed, 5, points), points, SHIFT, RHO, SIGMA) for points in sizes}
+    rows: list[tuple[str, ...]] = []
+    figures: list[dict[str, Any]] = []
+    notes = ["the fastest of five runs over 10,000 points, one run over 100,000; one thread"]
+    for entry in options.contestants:
+        cells = []
+        for points, values in series.items():
+            skipped = SKIPPED.get((entry.name, points)) if not options.slow else None
+            if entry.find is None or skipped:
+                cells.append(skipped or "-")
+                continue
+            spent, found = _timed(entry.find, values, REPEATS[points])
+            cells.append(f"{spent:.3f} s")
+            figures.append({"name": entry.name, "points": points, "seconds": spent, "found": len(found)})
+            if entry.name == OURS:
+                met = verdict(met=spent <= AIM_S[points])
+                notes.append(f"the aim, ours at most {AIM_S[points]:g} s over {points:,} points, is {met}")
+        rows.append((entry.name, *cells))
+    notes.append(_online(series[sizes[-1]][:ONLINE_POINTS], figures))
+    title = "5. Speed: three shifts in AR(1) noise of 0.5"
+    return Table("speed", title, ("", *(f"{points:,} points" for points in sizes)), rows, figures, notes)
+
+
+def _timed(find: Callable[[Floats], list[int]], values: Floats, repeats: int) -> tuple[float, list[int]]:
+    """The fastest run over `values`, shape (n,), and what it found."""
+    found: list[int] = []
+
+    def call() -> None:
+        found[:] = find(values)
+
+    return fastest_s(call, repeats), found
+
+
+def _online(values: Floats, figures: list[dict[str, Any]]) -> str:
+    """What one online update takes, in the mean over `values`, shape (n,)."""
+    update = online_update()
+    if update is None:
+        return "one online update: NOT RUN, not there yet"
+    stream_of_values = values.tolist()
+    start = time.perf_counter()
+    for value in stream_of_values:
+        update(value)
+    spent_us = 1e6 * (time.perf_counter() - start) / len(stream_of_values)
+    figures.append({"name": OURS, "online_update_us": spent_us})
+    met = verdict(met=spent_us <= ONLINE_AIM_US)
+    return f"one online update: {spent_us:.1f} µs; the aim of {ONLINE_AIM_US:g} µs is {met}"
