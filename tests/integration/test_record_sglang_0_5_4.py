@@ -9,10 +9,11 @@ import pytest
 from daemon_process import Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import RingTap, ring_directory, sglang_environment, with_second_chance
+from sglang_lab import WARM_UP_NS, RingTap, dose_s, ring_directory, sglang_environment, told
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(600)]
 
+CONCURRENCY = 4
 rings = pytest.fixture(scope="module")(ring_directory)
 
 
@@ -26,22 +27,25 @@ def _server(rings: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 
 def test_cycles_are_recorded_and_a_slowdown_is_found(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
-    """Cycles fill the busy time, the engine says who it is, and 1 ms more a pass is a regression."""
-    with_second_chance(lambda directory: _slowdown(server, rings, directory), tmp_path)
+    """Cycles fill the busy time, the engine says who it is, and a third more a pass is a regression."""
+    told(lambda directory: _slowdown(server, rings, directory), tmp_path)
 
 
 def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
     server.slow_down(None)
     detection = {"reference_s": 30, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 0.01}
-    traffic = Traffic(server.base_url, concurrency=4, seconds=240)
-    with traffic, Daemon(directory, rings, detection) as daemon, RingTap(rings) as tap:
+    traffic = Traffic(server.base_url, concurrency=CONCURRENCY, seconds=240)
+    with RingTap(rings, CONCURRENCY) as tap, traffic, Daemon(directory, rings, detection) as daemon:
+        began_ns = time.monotonic_ns() + WARM_UP_NS
         daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.baseline_progress == 1.0, 100, "settled")
         busy_ns = time.monotonic_ns()
         time.sleep(10)
         records = tap.records(busy_ns, busy_ns + 9 * 10**9)
         assert records["cycle_ns"].sum() == pytest.approx(9e9, rel=0.1)
-        server.slow_down(0.001)
-        daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.regression_open, 60, "confirmed")
+        slow_ns = time.monotonic_ns()
+        server.slow_down(dose_s(tap.median_decode_ms(busy_ns, slow_ns)))
+        with tap.judged_at_pace((began_ns, slow_ns), (slow_ns + 10**9, 2**63)):
+            daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.regression_open, 60, "confirmed")
         print(daemon.regressions())
         page = daemon.get("/metrics")
         assert page is not None

@@ -17,13 +17,12 @@ import pytest
 from daemon_process import Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import RingTap, ring_directory, sglang_environment, with_second_chance
+from sglang_lab import WARM_UP_NS, RingTap, dose_s, ring_directory, sglang_environment, told
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DETECTION = {"reference_s": 60, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 0.01}
 CONCURRENCY = 4
-DOSE_S = 0.001
 rings = pytest.fixture(scope="module")(ring_directory)
 
 
@@ -55,33 +54,37 @@ def _open_decode(daemon: Daemon) -> list[dict[str, Any]]:
 
 def test_a_slowdown_is_confirmed_measured_and_resolved(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
     """`/slow_down` of 1 ms: confirmed within 60 s, effect within a quarter of the truth; gone after `null`."""
-    with_second_chance(lambda directory: _slowdown(server, rings, directory), tmp_path)
+    told(lambda directory: _slowdown(server, rings, directory), tmp_path)
 
 
 def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
     traffic = Traffic(server.base_url, concurrency=CONCURRENCY, seconds=420)
-    with traffic, Daemon(directory, rings, DETECTION) as daemon, RingTap(rings) as tap:
-        daemon.wait_for(lambda: _settled(daemon), 120, "settled")
+    with RingTap(rings, CONCURRENCY) as tap, traffic, Daemon(directory, rings, DETECTION) as daemon:
+        began_ns = time.monotonic_ns() + WARM_UP_NS
+        daemon.wait_for(lambda: _settled(daemon), 150, "settled")
         time.sleep(15)
         slow_ns = time.monotonic_ns()
-        server.slow_down(DOSE_S)
+        before_ms = tap.median_decode_ms(slow_ns - 60 * 10**9, slow_ns)
+        server.slow_down(dose_s(before_ms))
         try:
-            delay_s = daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
-            confirmed_ns = time.monotonic_ns()
+            with tap.judged_at_pace((began_ns, slow_ns), (slow_ns + 10**9, 2**63)):
+                delay_s = daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
+            null_ns = time.monotonic_ns()
             (found,) = _open_decode(daemon)
         finally:
             server.slow_down(None)
-        resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
-        time.sleep(2)
-        (ended,) = [one for one in daemon.regressions() if one["id"] == found["id"]]
-        before_ms = tap.median_decode_ms(slow_ns - 60 * 10**9, slow_ns, CONCURRENCY)
-        after_ms = tap.median_decode_ms(slow_ns + 10**9, confirmed_ns, CONCURRENCY)
-    truth = after_ms / before_ms - 1
-    print(
-        f"decode {before_ms:.3f} ms, with /slow_down {after_ms:.3f} ms ({truth:+.1%}); found {found['effect']:+.1%} "
-        f"{found['ci']} after {delay_s:.0f} s; resolved {resolved_s:.0f} s after its end; causes {found['causes']}"
-    )
-    assert found["effect"] == pytest.approx(truth, rel=0.25)
+        with tap.judged_at_pace((began_ns, slow_ns), (slow_ns + 10**9, null_ns), (null_ns + 3 * 10**9, 2**63)):
+            after_ms = tap.median_decode_ms(slow_ns + 10**9, null_ns)
+            truth = after_ms / before_ms - 1
+            print(
+                f"decode {before_ms:.3f} ms, with /slow_down {after_ms:.3f} ms ({truth:+.1%}); found "
+                f"{found['effect']:+.1%} {found['ci']} after {delay_s:.0f} s; causes {found['causes']}"
+            )
+            assert found["effect"] == pytest.approx(truth, rel=0.25)
+            resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
+            print(f"resolved {resolved_s:.0f} s after its end")
+            time.sleep(2)
+            (ended,) = [one for one in daemon.regressions() if one["id"] == found["id"]]
     assert ended["state"] == "resolved"
     assert ended["ended_at"] is not None
     causes = found["causes"]
@@ -95,16 +98,20 @@ def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
 def test_steady_traffic_load_changes_kills_and_restarts_are_no_regression(
     server: SGLangServer, rings: Path, tmp_path: Path
 ) -> None:
-    """Five steady minutes with `kill -9` of the daemon, 4 to 12 requests and back, a restart: nothing is reported.
+    """Five steady minutes with `kill -9` of the daemon, 4 to 12 requests and back: nothing is reported.
 
     Then a slowdown, with a `kill -9` while it is suspected: found once, and only once.
     """
     seed = random.randrange(10**6)
-    moments = random.Random(seed)
     print(f"kill moments from seed {seed}")
+    told(lambda directory: _steady_then_slow(server, rings, directory, random.Random(seed)), tmp_path)
+
+
+def _steady_then_slow(server: SGLangServer, rings: Path, directory: Path, moments: random.Random) -> None:
     log_before = server.log_path.read_text().count("Traceback")
     traffic = Traffic(server.base_url, concurrency=CONCURRENCY, seconds=700)
-    with traffic, Daemon(tmp_path / "daemon", rings, DETECTION) as daemon, RingTap(rings) as tap:
+    with RingTap(rings, CONCURRENCY) as tap, traffic, Daemon(directory, rings, DETECTION) as daemon:
+        began_ns = time.monotonic_ns() + WARM_UP_NS
         started = time.monotonic()
         for until_s in (100, 200, 300):
             quiet_ns = time.monotonic_ns()
@@ -126,22 +133,28 @@ def test_steady_traffic_load_changes_kills_and_restarts_are_no_regression(
         time.sleep(50)
         traffic.set_concurrency(CONCURRENCY)
         time.sleep(40)
-        assert daemon.regressions() == []
+        with tap.judged_at_pace((began_ns, time.monotonic_ns())):
+            assert daemon.regressions() == []
 
-        server.slow_down(DOSE_S)
+        slow_ns = time.monotonic_ns()
+        server.slow_down(dose_s(tap.median_decode_ms(slow_ns - 30 * 10**9, slow_ns)))
         try:
             time.sleep(moments.uniform(8, 20))
             daemon.kill()
             daemon.start()
-            daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
+            with tap.judged_at_pace((began_ns, slow_ns), (slow_ns + 10**9, 2**63)):
+                delay_s = daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
+            null_ns = time.monotonic_ns()
             (found,) = _open_decode(daemon)
         finally:
             server.slow_down(None)
         daemon.kill()
         daemon.start()
-        daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
-        time.sleep(2)
-        assert [one["id"] for one in daemon.regressions() if one["phase"] == "decode"] == [found["id"]]
+        with tap.judged_at_pace((null_ns + 3 * 10**9, 2**63)):
+            resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
+            time.sleep(2)
+            assert [one["id"] for one in daemon.regressions() if one["phase"] == "decode"] == [found["id"]]
+        print(f"killed under suspicion: confirmed {delay_s:.0f} s later, resolved {resolved_s:.0f} s after its end")
         assert server.log_path.read_text().count("Traceback") == log_before
 
 
@@ -149,11 +162,12 @@ def test_a_server_restart_is_a_change_event_and_keeps_the_baseline(
     server: SGLangServer, rings: Path, tmp_path: Path
 ) -> None:
     """Stopped and started again with the same arguments: an event, no regression, no new baseline to learn."""
-    with_second_chance(lambda directory: _restart(server, rings, directory), tmp_path)
+    told(lambda directory: _restart(server, rings, directory), tmp_path)
 
 
 def _restart(server: SGLangServer, rings: Path, directory: Path) -> None:
-    with Daemon(directory, rings, {**DETECTION, "reference_s": 30}) as daemon:
+    with RingTap(rings, CONCURRENCY) as tap, Daemon(directory, rings, {**DETECTION, "reference_s": 30}) as daemon:
+        began_ns = time.monotonic_ns() + WARM_UP_NS
         with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=120):
             daemon.wait_for(lambda: _settled(daemon), 110, "settled")
         server.restart()
@@ -164,7 +178,8 @@ def _restart(server: SGLangServer, rings: Path, directory: Path) -> None:
         assert phase is not None
         assert phase.baseline_progress == 1.0
         assert [event["kind"] for event in daemon.command("status")["events"]] == ["restart"]
-        assert [one for one in daemon.regressions() if one["phase"] == "decode"] == []
+        with tap.judged_at_pace((began_ns, 2**63)):
+            assert [one for one in daemon.regressions() if one["phase"] == "decode"] == []
 
 
 def test_a_ring_cut_off_or_deleted_does_not_harm_the_server(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
