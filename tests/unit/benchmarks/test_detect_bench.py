@@ -125,7 +125,25 @@ def test_the_shared_series_give_the_known_scores_to_who_reports_nothing() -> Non
 
 
 def test_hits_and_points_elsewhere_are_counted_apart() -> None:
-    assert power.counts([[100], [95, 20], [106], []]) == (2, 2)
+    found = power.judge([[100], [95, 20], [106], []])
+    assert found.hit.tolist() == [True, True, False, False]
+    assert found.elsewhere.tolist() == [False, True, True, False]
+    assert str(found) == "50.0 % (50.0 %)"
+
+
+def test_the_aim_of_power_tells_what_is_short_and_whether_chance_explains_it() -> None:
+    def found(hits: int) -> power.Found:
+        return power.Found(np.arange(1000) < hits, np.zeros(1000, dtype=bool))
+
+    def aim(mine: int, best: int) -> str:
+        return power.aim({"row": {contestants.OURS: found(mine), power.CEILING: found(best)}})
+
+    assert power.shortfall(found(80).hit, found(100).hit)[0] == pytest.approx(10)
+    assert aim(900, 1000).endswith("is met")
+    assert aim(17, 20).endswith(
+        "is met within the sampling error; short: row (17 of 20 hits, within two standard errors)"
+    )
+    assert aim(700, 1000).endswith("is NOT met; short: row (700 of 1000 hits)")
 
 
 def test_sigma_by_differences_ignores_steps_and_survives_equal_neighbours() -> None:
