@@ -20,16 +20,30 @@ from pathlib import Path
 
 import numpy as np
 
-from detect import contestants, false_alarms, power, report, speed, tcpd
+from detect import contestants, false_alarms, load, power, report, speed, tcpd
 
 SEED = 20_251_121
 ROOT = Path(__file__).resolve().parents[2]
 QUICK_SHARE = 0.1
 
+LOAD_HOURS, LOAD_RUNS = 1000, 200
+
+
+def load_table(options: report.Options) -> report.Table:
+    """Table 3: what the daemon makes of simulated cycles under load; it has seeds of its own and no peers."""
+    title = "3. Load: simulated cycles, all series of a target together, by the daemon's own path"
+    if all(entry.name != contestants.OURS for entry in options.contestants):
+        return report.Table("load", title, notes=["NOT RUN: it is about ours only"])
+    rows = load.run(options.count(LOAD_HOURS), options.count(LOAD_RUNS))
+    notes = [f"seeds from {load.SEED}, one a run", *load.table(rows)]
+    return report.Table("load", title, figures=[asdict(row) for row in rows], notes=notes)
+
+
 # Every table: its name on the command line and what makes it.
 TABLES: dict[str, Callable[[report.Options], report.Table]] = {
     "false-alarms": false_alarms.table,
     "power": power.table,
+    "load": load_table,
     "tcpd": tcpd.table,
     "tigerbeetle": tcpd.performance_table,
     "speed": speed.table,
