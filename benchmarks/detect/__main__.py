@@ -10,6 +10,7 @@ import os
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the daemon does
 
 import argparse
+import importlib
 import json
 import platform
 import sys
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from detect import contestants, false_alarms, load, power, report, speed, tcpd
+from detect import contestants, false_alarms, power, report, speed, tcpd
 
 SEED = 20_251_121
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,6 +35,7 @@ def load_table(options: report.Options) -> report.Table:
     title = "3. Load: simulated cycles, all series of a target together, by the daemon's own path"
     if all(entry.name != contestants.OURS for entry in options.contestants):
         return report.Table("load", title, notes=["NOT RUN: it is about ours only"])
+    load = importlib.import_module("detect.load")  # here, as it brings the whole daemon
     rows = load.run(options.count(LOAD_HOURS), options.count(LOAD_RUNS))
     notes = [f"seeds from {load.SEED}, one a run", *load.table(rows)]
     return report.Table("load", title, figures=[asdict(row) for row in rows], notes=notes)
