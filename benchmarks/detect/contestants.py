@@ -99,6 +99,6 @@ def contestants(names: Sequence[str] = NAMES) -> list[Contestant]:
         try:
             version = f"{distribution} {importlib.metadata.version(distribution)}"
             found.append(Contestant(name, version, make(), note))
-        except ImportError:
-            found.append(Contestant(name, f"{distribution}: {NOT_INSTALLED}", None, note))
+        except ImportError as error:
+            found.append(Contestant(name, f"{distribution}: {NOT_INSTALLED}", None, str(error)))
     return found
