@@ -6,7 +6,6 @@ work on its own, as a GPU does, and each batch says how long it occupies it. The
 call, the plugin's hooks go around.
 """
 
-import inspect
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -313,21 +312,19 @@ def update_weights(scheduler: Scheduler) -> None:
     scheduler.update_weights_from_disk()
 
 
-class MemoryRing:
+class MemoryRing(plugin.RingWriter):
     """A ring that keeps what is written to it."""
 
-    path = "memory"
-    _SIGNATURE = inspect.signature(plugin.RingWriter.write)
-
     def __init__(self) -> None:
+        super().__init__(-1, "memory", plugin.CAPACITY_MIN)
         self.records: list[Any] = []
         self.counters: list[dict[str, int]] = []
         self.closed = False
 
-    def write(self, *args: int, **kwargs: int) -> None:
-        bound = self._SIGNATURE.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        self.records.append(SimpleNamespace(**{k: v for k, v in bound.arguments.items() if k != "self"}))
+    def put(self, sequence: int) -> None:
+        fields = plugin.PAYLOAD.unpack_from(self.record, 8)
+        self.records.append(SimpleNamespace(**dict(zip(plugin.PAYLOAD_FIELDS, fields, strict=True))))
+        self.written = sequence
 
     def write_counters(self, **counters: int) -> None:
         self.counters.append(counters)
@@ -355,8 +352,7 @@ class Bench:
     ) -> None:
         self.clock = Clock()
         self.ring = MemoryRing()
-        opened: Any = self.ring
-        self.hooks = plugin.Hooks(lambda _: opened, self.clock, cpu_clock or self.clock)
+        self.hooks = plugin.Hooks(lambda _: self.ring, self.clock, cpu_clock or self.clock)
         hooked = hook(type(kind.__name__, (kind,), {}), self.hooks)
         self.scheduler: Scheduler = hooked(self.clock, script, **scheduler)
 

@@ -242,6 +242,24 @@ def test_wait_that_cannot_be_told_apart_is_flagged(event: Any) -> None:
         assert event.synchronize == event._theirs
 
 
+def test_wait_that_begins_after_the_handling() -> None:
+    """Who keeps an event's `synchronize` may call it when the result has long been handled."""
+
+    class Keeping(Scheduler):
+        kept: Any = None
+
+        def process_batch_result(self, batch: Batch, result: Result) -> None:
+            self.kept = result.copy_done.synchronize
+
+    bench = Bench([decode()] * 3, kind=Keeping)
+    bench.scheduler.event_loop_normal()
+    scheduler: Any = bench.scheduler
+    scheduler.kept()
+    assert bench.clock() == scheduler.device_free_ns
+    assert [record.wait_ns for record in bench.results] == [0, 0, 0]
+    assert bench.hooks.failures == 0
+
+
 def test_wait_is_what_synchronize_gives() -> None:
     """Result, arguments and exceptions of `synchronize` pass."""
 

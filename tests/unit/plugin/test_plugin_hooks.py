@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -113,6 +114,41 @@ def test_called_once_with_its_arguments_and_result(name: str) -> None:
     assert bench.hooks.failures == 0
 
 
+OTHER_CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("process_input_requests", (), {}),
+    ("process_input_requests", (), {"recv_reqs": []}),
+    ("process_input_requests", ([], "new"), {}),
+    ("get_next_batch_to_run", (), {}),
+    ("get_next_batch_to_run", (1, 2), {}),
+    ("get_next_batch_to_run", (1,), {"last_batch": 2}),
+    ("get_next_batch_to_run", (), {"running_batch": 1}),
+    ("get_next_batch_to_run", (), {"running_batch": None, "last_batch": None, "new": 3}),
+    ("run_batch", (BATCH,), {}),
+    ("run_batch", (BATCH,), {"pp_proxy_tensors": None}),
+    ("run_batch", (), {"batch": BATCH}),
+    ("process_batch_result", (BATCH,), {"result": RESULT}),
+    ("process_batch_result", (), {"batch": BATCH, "result": RESULT}),
+    ("process_batch_result", (BATCH, RESULT, "new"), {"newer": 1}),
+]
+"""As SGLang's other versions call these functions, or might."""
+
+
+@pytest.mark.parametrize("disabled", [False, True], ids=["measuring", "switched off"])
+@pytest.mark.parametrize(("name", "args", "kwargs"), OTHER_CALLS)
+def test_called_as_it_was_called(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], disabled: bool) -> None:
+    """However SGLang calls its functions, they are called so: what is absent, by position or by name stays that."""
+    bench, scheduler = counting()
+    if disabled:
+        bench.hooks.disabled = plugin.DISABLED_BY_FAILURES
+    if name == "process_batch_result":
+        scheduler.run_batch(BATCH)
+        scheduler.calls.clear()
+    assert getattr(scheduler, name)(*args, **kwargs) is CALLS[name][2]
+    assert scheduler.calls == [(name, args, kwargs)]
+    assert bench.hooks.failures == 0
+    assert len(bench.results) == (name == "process_batch_result" and not disabled)
+
+
 def test_keyword_arguments() -> None:
     """Batch and result are found by name, too."""
     bench, scheduler = counting()
@@ -150,6 +186,51 @@ def test_measuring_goes_on_after_an_exception_of_sglang(name: str) -> None:
         scheduler.process_batch_result(BATCH, scheduler.run_batch(BATCH))
     assert [record.kind for record in bench.results] == [plugin.FLAGGED, plugin.CYCLE, plugin.CYCLE]
     assert bench.hooks.failures == 0
+
+
+def test_wait_of_a_failed_call_is_in_no_later_record() -> None:
+    """What was waited in a call that SGLang's exception ended is forgotten with it."""
+
+    class FailsOnce(Scheduler):
+        failed = False
+
+        def process_batch_result(self, batch: Batch, result: Result) -> None:
+            super().process_batch_result(batch, result)
+            if not self.failed:
+                self.failed = True
+                raise RuntimeError("theirs")
+
+    bench = Bench(kind=FailsOnce)
+    batch = decode()
+    with pytest.raises(RuntimeError, match="theirs"):
+        bench.scheduler.process_batch_result(batch, bench.scheduler.run_batch(batch))
+    bench.scheduler.on_idle()
+    bench.scheduler.process_batch_result(batch, bench.scheduler.run_batch(batch))
+    (record,) = bench.results
+    assert record.wait_ns == batch.device_ns
+    assert record.result_ns == bench.scheduler.host.result
+
+
+def test_event_whose_attributes_cannot_be_written() -> None:
+    """An event that gives its attributes to read only is waited for as ever; that is a failure of the plugin's own."""
+
+    class Sealed:
+        waited = 0
+
+        @property
+        def __dict__(self) -> Any:  # type: ignore[override]
+            return MappingProxyType({})
+
+        def synchronize(self) -> None:
+            Sealed.waited += 1
+
+    bench = Bench()
+    batch = decode()
+    result = bench.scheduler.run_batch(batch)
+    result.copy_done = Sealed()
+    bench.scheduler.process_batch_result(batch, result)
+    assert Sealed.waited == 1
+    assert bench.hooks.failures == 1
 
 
 def test_exception_while_waiting_leaves_the_event_alone() -> None:
@@ -279,11 +360,11 @@ def test_ring_that_cannot_be_written() -> None:
     """A full tmpfs is counted, and after 16 records the plugin gives up on the ring."""
 
     class FullRing(MemoryRing):
-        def write(self, *args: int, **kwargs: int) -> None:
+        def put(self, sequence: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     bench = Bench([decode()] * 40, overlap=True)
-    bench.ring.write = FullRing().write  # type: ignore[method-assign]
+    bench.ring = FullRing()
     bench.scheduler.event_loop_overlap()
     assert bench.hooks.disabled == plugin.DISABLED_BY_RING
     assert len(bench.scheduler.processed) == 40
@@ -394,6 +475,25 @@ def test_fork_drops_the_ring() -> None:
     scheduler.process_batch_result(BATCH, scheduler.run_batch(BATCH))
     assert len(rings) == 2
     assert (len(rings[0].records), len(rings[1].records)) == (written, 1)
+
+
+def test_fork_inside_a_call() -> None:
+    """A child that was forked while SGLang handled input, and whose own loop turns there, measures it."""
+
+    class Forking(Scheduler):
+        child = False
+
+        def process_input_requests(self, requests: list[Any]) -> None:
+            if not self.child:
+                self.child = True
+                bench.hooks.after_fork()
+                self.event_loop_normal()
+
+    bench = Bench([decode()] * 3, kind=Forking)
+    bench.scheduler.process_input_requests([])
+    assert [record.kind for record in bench.results] == [plugin.FLAGGED, plugin.CYCLE, plugin.CYCLE]
+    assert len(bench.ring.counters) == 1  # the sign of life of the child's own loop
+    bench.hooks.after_fork()
 
 
 def test_missing_functions_do_not_matter() -> None:

@@ -80,6 +80,18 @@ def test_identity_given_anew() -> None:
     assert unmatched(bench) == 1
 
 
+def test_identity_given_anew_after_others() -> None:
+    """So it is, too, if another batch was launched and processed in between."""
+    scheduler = (bench := Bench()).scheduler
+    died, processed = scheduler.run_batch(extend()), scheduler.run_batch(decode())
+    scheduler.process_batch_result(decode(), processed)
+    assert bench.hooks.cycles is not None
+    bench.hooks.cycles.launched(scheduler, decode(), died, 0, 0)
+    scheduler.process_batch_result(decode(), died)
+    assert [record.mode for record in bench.results] == [DECODE, DECODE]
+    assert unmatched(bench) == 1
+
+
 def test_split_prefill_is_one_launch() -> None:
     """A prefill launched in parts beside decodes is one result, matched by its last part, timed from the first."""
     split = Batch(Mode.SPLIT_PREFILL, 5_000_000, [1], 4096, parts=4)
