@@ -76,15 +76,7 @@ class WorkloadModel:
         )
         log_ns = np.array([row.log_ns for row in rows])
         weight = np.sqrt(np.array([float(min(row.count, 100)) for row in rows]))
-        residual = np.zeros(len(rows))
-        trust = np.ones(len(rows))
-        for _ in range(_ROUNDS):
-            # Relative errors: each equation is divided by its time. Rows far off get less weight (Huber).
-            scale = weight * trust / np.exp(log_ns)
-            coefficients = nonnegative_least_squares(design * scale[:, None], weight * trust)
-            residual = log_ns - np.log(np.maximum(design @ coefficients, 1.0))
-            sigma = max(robust_sigma(residual), 1e-6)
-            trust = np.minimum(1.0, 1.5 * sigma / np.maximum(np.abs(residual), 1e-12))
+        coefficients, residual = fit_coefficients(design, log_ns, weight)
         self.coefficients = tuple(float(value) for value in coefficients)
         by_bucket: dict[int, list[float]] = defaultdict(list)
         for row, value in zip(rows, residual, strict=True):
@@ -157,6 +149,23 @@ class WorkloadModel:
             offsets={int(bucket): value for bucket, value in state["offsets"].items()},
             learning={int(bucket): list(values) for bucket, values in state["learning"].items()},
         )
+
+
+def fit_coefficients(design: Floats, log_times: Floats, weight: Floats) -> tuple[Floats, Floats]:
+    """Cost of each feature, shape (p,), none negative, and what it leaves of `log_times`, shape (n,).
+
+    `design`, shape (n, p), are the features of each row; times are well above 1, as nanoseconds are.
+    """
+    residual = np.zeros(len(log_times))
+    trust = np.ones(len(log_times))
+    for _ in range(_ROUNDS):
+        # Relative errors: each equation is divided by its time. Rows far off get less weight (Huber).
+        scale = weight * trust / np.exp(log_times)
+        coefficients = nonnegative_least_squares(design * scale[:, None], weight * trust)
+        residual = log_times - np.log(np.maximum(design @ coefficients, 1.0))
+        sigma = max(robust_sigma(residual), 1e-6)
+        trust = np.minimum(1.0, 1.5 * sigma / np.maximum(np.abs(residual), 1e-12))
+    return coefficients, residual
 
 
 def _design(batch_size: Any, new_tokens: Any, kv_tokens: Any) -> Floats:  # noqa: ANN401 (any numeric array)

@@ -25,6 +25,7 @@ COMMANDS = (
     "",
     "run",
     "demo",
+    "detect",
     "status",
     "doctor",
     "regressions",
