@@ -6,7 +6,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cyclewatch.collectors.records import STAGES, RecordKind, Records
-from cyclewatch.detectors.phases import Floats, Phase, judged, load_buckets, phase_by_number, phases_of
+from cyclewatch.detectors.phases import Floats, Integers, Phase, judged, load_buckets, phase_by_number, phases_of
+
+_AVERAGED = (
+    "cycle_ns",
+    *(f"{stage}_ns" for stage in STAGES),
+    "batch_size",
+    "new_tokens",
+    "kv_tokens",
+    "queue_length",
+)
+"""Fields whose mean a cell holds, in the order in which `cells_of` takes them."""
+_QUANTILES = np.array([0.5, 0.9, 0.99, 1.0])
 
 
 @dataclass(frozen=True)
@@ -114,31 +125,61 @@ def summarise(index: int, records: Records) -> Window:
 
 def cells_of(phase: Phase, records: Records) -> Iterator[CellWindow]:
     """Summaries of the records of one phase, one a load bucket."""
+    if not len(records):
+        return
     buckets = load_buckets(phase, records)
-    for bucket in np.unique(buckets):
-        chosen = records[buckets == bucket]
-        cycle = chosen["cycle_ns"].astype(np.float64)
-        p50, p90, p99 = np.quantile(cycle, (0.5, 0.9, 0.99))
+    order = np.lexsort((records["cycle_ns"], buckets))
+    buckets = buckets[order]
+    starts = np.flatnonzero(np.diff(buckets, prepend=-1))
+    counts = np.diff(starts, append=len(order))
+    columns = np.stack([records[name][order] for name in _AVERAGED]).astype(np.float64)
+    means = np.add.reduceat(columns, starts, axis=1) / counts
+    cycle = columns[0]
+    for bucket, count, quantiles, on_cpu_ratio, (mean_ns, *stages_ns, size, new, cached, queued) in zip(
+        buckets[starts].tolist(),
+        counts.tolist(),
+        _quantiles(cycle, starts, counts).T.tolist(),
+        _on_cpu_ratios(records["on_cpu_ns"][order], cycle, starts).tolist(),
+        means.T.tolist(),
+        strict=True,
+    ):
+        p50_ns, p90_ns, p99_ns, max_ns = quantiles
         yield CellWindow(
             phase=phase,
-            bucket=int(bucket),
-            count=len(chosen),
-            mean_ns=float(cycle.mean()),
-            p50_ns=float(p50),
-            p90_ns=float(p90),
-            p99_ns=float(p99),
-            max_ns=float(cycle.max()),
-            stages_ns=tuple(float(chosen[f"{stage}_ns"].mean()) for stage in STAGES),
-            on_cpu_ratio=_on_cpu_ratio(chosen, cycle),
-            batch_size=float(chosen["batch_size"].mean()),
-            new_tokens=float(chosen["new_tokens"].mean()),
-            kv_tokens=float(chosen["kv_tokens"].mean()),
-            queue_length=float(chosen["queue_length"].mean()),
+            bucket=bucket,
+            count=count,
+            mean_ns=mean_ns,
+            p50_ns=p50_ns,
+            p90_ns=p90_ns,
+            p99_ns=p99_ns,
+            max_ns=max_ns,
+            stages_ns=tuple(stages_ns),
+            on_cpu_ratio=on_cpu_ratio,
+            batch_size=size,
+            new_tokens=new,
+            kv_tokens=cached,
+            queue_length=queued,
         )
 
 
-def _on_cpu_ratio(records: Records, cycle_ns: Floats) -> float:
-    sampled = records["on_cpu_ns"] >= 0
-    if not sampled.any():
-        return float("nan")
-    return float(records["on_cpu_ns"][sampled].sum() / cycle_ns[sampled].sum())
+def _quantiles(ordered: Floats, starts: Integers, counts: Integers) -> Floats:
+    """The quantiles `_QUANTILES` of each cell, shape (len(_QUANTILES), cells), linear between neighbours.
+
+    A cell's values, in order, are the `counts` values of `ordered` from `starts` on.
+    """
+    place = (counts - 1) * _QUANTILES[:, None]
+    below = place.astype(np.int64)
+    low = ordered[starts + below]
+    high = ordered[starts + np.minimum(below + 1, counts - 1)]
+    between: Floats = low + (high - low) * (place - below)
+    return between
+
+
+def _on_cpu_ratios(on_cpu_ns: Integers, cycle_ns: Floats, starts: Integers) -> Floats:
+    """Share of its cycles that each cell was on a CPU, shape (cells,), over those where it was sampled."""
+    sampled = on_cpu_ns >= 0
+    with np.errstate(invalid="ignore"):  # none sampled: 0 / 0, NaN
+        ratios: Floats = np.add.reduceat(np.where(sampled, on_cpu_ns, 0.0), starts) / np.add.reduceat(
+            cycle_ns * sampled, starts
+        )
+    return ratios

@@ -19,23 +19,19 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as the daemon does
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import Pool
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-import numpy as np
-
-from cyclewatch.collectors.records import STAGES, Records
 from cyclewatch.config.settings import Detection, Windows
 from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
 from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.phases import Phase, judged, load_buckets, phase_by_number, phases_of
 from cyclewatch.detectors.simulation import Noise, Simulation, Slowdown, Traffic
 from cyclewatch.detectors.tracking import State
-from cyclewatch.detectors.windows import CellWindow, Window, summarise
+from cyclewatch.detectors.windows import summarise
 
 SEED = 20_261_121
 TRAFFIC = Traffic(swing=0.5, cache_hit=0.5, cache_hit_change=0.3)
@@ -47,15 +43,6 @@ NOISES = {
 AIMED_AT = "2 %, AR 0.5"
 STEPS = {0.03: 0.02, 0.01: 0.005}
 """Sizes of the slowdowns, and the minimum effect that is set for each."""
-
-_AVERAGED = (
-    "cycle_ns",
-    *(f"{stage}_ns" for stage in STAGES),
-    "batch_size",
-    "new_tokens",
-    "kv_tokens",
-    "queue_length",
-)
 
 WINDOW_NS = 5 * 10**9
 HOUR_WINDOWS = 720
@@ -134,9 +121,7 @@ def play(task: Task) -> tuple[Task, list[Report], bool]:
     reports: dict[str, Report] = {}
     settled = task.start is None
     for number, (start_ns, records, _) in enumerate(simulation.windows(task.windows)):
-        window = summary(number, records)
-        if number == 0:
-            _check(window, summarise(number, records))
+        window = summarise(number, records)
         if number == task.start:
             settled = any(watch.detector.settled for watch in watches.values())
         for phase, cycles in window.cycles.items():
@@ -148,72 +133,6 @@ def play(task: Task) -> tuple[Task, list[Report], bool]:
                 first = Report(phase.value, found.started_at_ns, found.detected_at_ns, found.effect, found.effect)
                 reports[found.key] = replace(reports.get(found.key, first), last_effect=found.effect)
     return task, sorted(reports.values(), key=lambda report: report.detected_at_ns), settled
-
-
-def summary(index: int, records: Records) -> Window:
-    """What `summarise` gives, ten times faster: runs check their first window against it."""
-    usable, numbers = judged(records), phases_of(records)
-    cycles = {
-        phase_by_number(int(number)): records[usable & (numbers == number)] for number in np.unique(numbers[usable])
-    }
-    cells = tuple(cell for phase, chosen in cycles.items() for cell in _cells(phase, chosen))
-    return Window(index, cycles, cells, records=len(records), set_aside=0, stalled_ns=0, collected_ns=0)
-
-
-def _cells(phase: Phase, records: Records) -> Iterator[CellWindow]:
-    buckets = load_buckets(phase, records)
-    order = np.lexsort((records["cycle_ns"], buckets))
-    columns = np.stack([records[name][order] for name in _AVERAGED]).astype(np.float64)
-    starts = np.flatnonzero(np.diff(buckets[order], prepend=-1))
-    counts = np.diff(starts, append=len(order))
-    cycle, on_cpu = columns[0], records["on_cpu_ns"][order].astype(np.float64)
-    means = (np.add.reduceat(columns, starts, axis=1) / counts).T.tolist()
-    with np.errstate(invalid="ignore"):
-        ratios = np.add.reduceat(np.maximum(on_cpu, 0), starts) / np.add.reduceat(cycle * (on_cpu >= 0), starts)
-    quantiles = []
-    for part in (0.5, 0.9, 0.99):
-        place = starts + (counts - 1) * part
-        low = place.astype(np.int64)
-        high = np.minimum(low + 1, starts + counts - 1)
-        quantiles.append(cycle[low] + (cycle[high] - cycle[low]) * (place - low))
-    largest = cycle[starts + counts - 1]
-    for bucket, count, mean, q, longest, ratio in zip(
-        buckets[order][starts].tolist(),
-        counts.tolist(),
-        means,
-        np.stack(quantiles, axis=1).tolist(),
-        largest.tolist(),
-        ratios.tolist(),
-        strict=True,
-    ):
-        p50, p90, p99 = q
-        batch_size, new_tokens, kv_tokens, queue_length = mean[1 + len(STAGES) :]
-        yield CellWindow(
-            phase=phase,
-            bucket=bucket,
-            count=count,
-            mean_ns=mean[0],
-            p50_ns=p50,
-            p90_ns=p90,
-            p99_ns=p99,
-            max_ns=longest,
-            stages_ns=tuple(mean[1 : 1 + len(STAGES)]),
-            on_cpu_ratio=ratio,
-            batch_size=batch_size,
-            new_tokens=new_tokens,
-            kv_tokens=kv_tokens,
-            queue_length=queue_length,
-        )
-
-
-def _check(window: Window, expected: Window) -> None:
-    """Refuse to go on where `summary` is not what `summarise` gives."""
-    for one, other in zip(window.cells, expected.cells, strict=True):
-        for name, value in asdict(one).items():
-            if isinstance(value, str):
-                assert value == getattr(other, name), name
-            else:
-                assert np.allclose(value, getattr(other, name), rtol=1e-12, equal_nan=True), name
 
 
 def tasks(hours: float, runs: int, others: float) -> list[Task]:
