@@ -80,11 +80,15 @@ class Detection(Section):
         default=30.0, description="Seconds after a server's start that are not judged."
     )
     min_effect: Ratio = Field(default=0.02, description="Smallest change reported, as a ratio of the cycle time.")
-    persistence_s: Seconds = Field(default=30.0, description="Seconds a change must last before it is reported.")
-    false_alarm: Ratio = Field(
-        default=1e-4, description="Probability of a false alarm allowed to one confirmation test."
+    min_tail_effect: Ratio = Field(
+        default=0.1,
+        description="Smallest change reported of the slowest cycles (99th percentile) against the others, as a ratio.",
     )
-    history_s: Seconds = Field(default=1800.0, description="Seconds of windows the confirmation looks back over.")
+    persistence_s: Seconds = Field(default=60.0, description="Seconds a change must last before it is reported.")
+    false_alarms_per_hour: Annotated[float, Field(gt=0, le=10)] = Field(
+        default=0.0015, description="False alarms allowed to one series: the noise of this hour taken for a change."
+    )
+    history_s: Seconds = Field(default=7200.0, description="Seconds of windows the confirmation looks back over.")
     min_cycles: int = Field(default=10, ge=1, le=100_000, description="Fewest cycles that make a window count.")
 
 

@@ -26,10 +26,9 @@ from cyclewatch.daemon.store.unit import (
     Unit,
 )
 from cyclewatch.daemon.tracks import RingTrack, ring_states, targets_status
-from cyclewatch.daemon.watch import Findings, SeriesKey, SeriesWatch
+from cyclewatch.daemon.watch import Findings, Found, SeriesKey, SeriesWatch
 from cyclewatch.detectors.attribution import Evidence
 from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.series import Change
 from cyclewatch.detectors.tracking import Regression, State
 from cyclewatch.detectors.windows import Window, WindowCutter
 
@@ -203,7 +202,7 @@ class Pipeline:
             if watch is None:
                 continue
             cells = [cell for cell in window.cells if cell.phase is phase]
-            verdict, regression = watch.update(start_ns, cycles, cells)
+            verdict, found = watch.update(start_ns, cycles, cells)
             self._changed[watch.key.text] = watch
             if verdict.settled:
                 log.info("baseline stands", target=run.target, rank=track.rank, phase=phase.value)
@@ -212,8 +211,8 @@ class Pipeline:
                 self._unit.levels.append(StoredLevel(run.key, track.rank, phase.value, verdict.level, suspected))
                 if suspected:
                     self._metrics.suspicions.labels(run.target).inc()
-            if verdict.change is not None and regression is not None:
-                self._found(track, watch, verdict.change, regression)
+            for one in found:
+                self._found(track, watch, one)
             known = verdict.level is not None and math.isfinite(verdict.level.log_ratio)
             self._phases[track.place(phase.value)] = PhaseState(
                 target=run.target,
@@ -222,7 +221,7 @@ class Pipeline:
                 median_s=float(np.median(cycles["cycle_ns"])) / 1e9,
                 ratio=math.exp(verdict.level.log_ratio) if verdict.level is not None and known else None,
                 baseline_progress=watch.detector.progress,
-                regression_open=watch.tracker.open is not None,
+                regression_open=watch.regressed,
             )
 
     def _watch(self, track: RingTrack, phase: str) -> SeriesWatch | None:
@@ -248,11 +247,12 @@ class Pipeline:
         track.watches[phase] = watch
         return watch
 
-    def _found(self, track: RingTrack, watch: SeriesWatch, change: Change, regression: Regression) -> None:
+    def _found(self, track: RingTrack, watch: SeriesWatch, one: Found) -> None:
         """Store a regression that is new or altered, with what is known of its cause."""
+        regression = one.regression
         if regression.state is not State.RESOLVED:
-            watch.findings = self._findings(track, watch.key.phase, regression)
-        found = watch.findings
+            watch.note(regression.kind, self._findings(track, watch.key.phase, regression))
+        found = watch.findings(regression.kind)
         self._unit.regressions.append(
             StoredRegression(
                 track.run.key,
@@ -264,14 +264,16 @@ class Pipeline:
                 found.causes,
             )
         )
-        if regression.state is State.OPEN and regression.started_at_ns == change.started_at_ns:
+        if one.is_new and regression.state is State.OPEN:
             self._metrics.regressions.labels(track.run.target).inc()
-        log.warning(
+        tell = log.info if one.is_measured_again else log.warning
+        tell(
             "improvement" if regression.state is State.NOTED else "regression",
             state=regression.state.value,
             target=track.run.target,
             rank=track.rank,
             phase=watch.key.phase,
+            kind=regression.kind.value,
             effect=f"{regression.effect:+.1%}",
             ci=f"{regression.ci[0]:+.1%} to {regression.ci[1]:+.1%}",
             cause=found.causes[0]["subject"] if found.causes else "not shown",

@@ -8,6 +8,7 @@ from cyclewatch.collectors.records import Records
 from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.series import SeriesDetector, Verdict
+from cyclewatch.detectors.shift_watch import Change, Kind
 from cyclewatch.detectors.tracking import Regression, Tracker
 from cyclewatch.detectors.windows import CellWindow
 
@@ -35,27 +36,64 @@ class Findings:
     causes: tuple[Mapping[str, Any], ...] = ()
 
 
+@dataclass(frozen=True)
+class Found:
+    """A change and the regression that is new or altered by it."""
+
+    change: Change
+    regression: Regression
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this is the first that is said of it."""
+        return self.regression.detected_at_ns == self.change.detected_at_ns
+
+    @property
+    def is_measured_again(self) -> bool:
+        """Whether nothing has happened but that its size is known better."""
+        return self.change.measured_again
+
+
 class SeriesWatch:
     """Watches one phase of one rank of one configuration of a target."""
 
     def __init__(self, key: SeriesKey, parameters: Parameters) -> None:
         self.key = key
         self.detector = SeriesDetector(Phase(key.phase), parameters)
-        self.tracker = Tracker(key.text, parameters)
-        self.findings = Findings()
+        self._trackers = {kind: Tracker(key.text, parameters) for kind in Kind}
+        self._findings: dict[Kind, Findings] = {}
 
-    def update(self, start_ns: int, cycles: Records, cells: Sequence[CellWindow]) -> tuple[Verdict, Regression | None]:
-        """Take one window; the regression that is new or altered by it, if any."""
+    @property
+    def regressed(self) -> bool:
+        """Whether any regression is open."""
+        return any(tracker.open for tracker in self._trackers.values())
+
+    def update(self, start_ns: int, cycles: Records, cells: Sequence[CellWindow]) -> tuple[Verdict, list[Found]]:
+        """Take one window; the regressions that are new or altered by it."""
         verdict = self.detector.update(start_ns, cycles, cells)
-        return verdict, self.tracker.update(verdict.change) if verdict.change else None
+        found = [Found(change, self._trackers[change.kind].update(change)) for change in verdict.changes]
+        return verdict, found
+
+    def findings(self, kind: Kind) -> Findings:
+        """What is known of the cause of the latest regression of a kind."""
+        return self._findings.get(kind, Findings())
+
+    def note(self, kind: Kind, findings: Findings) -> None:
+        """Keep what is known of the cause of a regression."""
+        self._findings[kind] = findings
 
     def state(self) -> dict[str, Any]:
         """All that `restore` needs, as JSON values."""
         return {
             "detector": self.detector.state(),
-            "regression": self.tracker.state(),
-            "split": [dict(part) for part in self.findings.split],
-            "causes": [dict(cause) for cause in self.findings.causes],
+            "regressions": {kind.value: tracker.state() for kind, tracker in self._trackers.items()},
+            "findings": {
+                kind.value: {
+                    "split": [dict(part) for part in one.split],
+                    "causes": [dict(cause) for cause in one.causes],
+                }
+                for kind, one in self._findings.items()
+            },
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -66,5 +104,8 @@ class SeriesWatch:
             KeyError: the state is not one.
         """
         self.detector.restore(state["detector"])
-        self.tracker.restore(state["regression"])
-        self.findings = Findings(tuple(state["split"]), tuple(state["causes"]))
+        for kind, tracker in self._trackers.items():
+            tracker.restore(state["regressions"][kind.value])
+        self._findings = {
+            Kind(kind): Findings(tuple(one["split"]), tuple(one["causes"])) for kind, one in state["findings"].items()
+        }

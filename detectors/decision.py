@@ -8,16 +8,15 @@ import numpy as np
 
 from cyclewatch.config.settings import Detection, Windows
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.segmentation import Shift
+from cyclewatch.detectors.shift import Shift
 
-SUSPICION_RUN_LENGTH = 17_280.0
-"""Mean number of windows between two false suspicions: one a day at 5 s."""
+REFERENCE_WINDOWS_MIN = 6
+"""Fewest windows that make a baseline."""
 
-MIN_BEFORE_WINDOWS = 6
-"""Fewest windows of the old level that a change is measured against."""
+SUSPICION_WINDOWS = 720.0
+"""Mean number of windows between two false suspicions, each of which costs a few milliseconds: an hour at 5 s."""
 
-MIN_AFTER_WINDOWS = 2
-"""Fewest windows a split may leave at its end; how long a change must last is for the decision, not for its place."""
+_HOUR_NS = 3600 * 10**9
 
 
 @dataclass(frozen=True)
@@ -28,9 +27,11 @@ class Parameters:
     persistence_windows: int
     history_windows: int
     min_effect: float
-    false_alarm: float
+    min_tail_effect: float
+    false_alarms_per_hour: float
     min_cycles: int
     window_ns: int
+    suspicion_windows: float = SUSPICION_WINDOWS
 
     @classmethod
     def of(cls, detection: Detection, windows: Windows) -> Self:
@@ -40,13 +41,14 @@ class Parameters:
             return max(1, math.ceil(seconds / windows.length_s - 1e-9))
 
         persistence = count(detection.persistence_s)
-        reference = max(count(detection.reference_s), MIN_BEFORE_WINDOWS)
+        reference = max(count(detection.reference_s), REFERENCE_WINDOWS_MIN)
         return cls(
             reference_windows=reference,
             persistence_windows=persistence,
             history_windows=max(count(detection.history_s), reference + persistence),
             min_effect=detection.min_effect,
-            false_alarm=detection.false_alarm,
+            min_tail_effect=detection.min_tail_effect,
+            false_alarms_per_hour=detection.false_alarms_per_hour,
             min_cycles=detection.min_cycles,
             window_ns=int(windows.length_s * 1e9),
         )
@@ -103,10 +105,12 @@ def decide(shift: Shift | None, parameters: Parameters, *, slowed: bool) -> Deci
         return Decision(accepted=False, reason="too few windows")
     improvement = shift.after < shift.before and not slowed
     lasting = parameters.persistence_windows * (IMPROVEMENT_PERSISTENCE if improvement else 1)
-    if shift.windows_after < lasting:
-        return Decision(accepted=False, reason=f"has lasted {shift.windows_after} windows only")
-    if shift.p_value > parameters.false_alarm:
+    if shift.values_after < lasting:
+        return Decision(accepted=False, reason=f"has lasted {shift.values_after} windows only")
+    # The longer a change has lasted, the fewer such stretches there are in an hour for noise to look like one.
+    if shift.p_value > parameters.false_alarms_per_hour * shift.values_after * parameters.window_ns / _HOUR_NS:
         return Decision(accepted=False, reason=f"may be noise (p = {shift.p_value:.2g})")
-    if abs(shift.after - shift.before) < parameters.min_shift:
-        return Decision(accepted=False, reason=f"smaller than the minimum effect ({shift.effect:+.1%})")
+    if abs(shift.difference) < parameters.min_shift:
+        effect = math.expm1(shift.difference)
+        return Decision(accepted=False, reason=f"smaller than the minimum effect ({effect:+.1%})")
     return Decision(accepted=True, reason="")

@@ -46,7 +46,7 @@ class Cusum:
     def __init__(self, level: float, sigma: float, drift: float, run_length: float) -> None:
         self._level = level
         self._sigma = sigma
-        self._drift = max(drift, 0.25 * sigma)
+        self._drift = drift
         k = self._drift / sigma
         self._threshold = sigma * _siegmund_threshold(k, run_length)
         self._state = CusumState()

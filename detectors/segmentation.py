@@ -1,119 +1,123 @@
-"""The confirming test: is there one lasting shift in this stretch, where, how large, how sure?"""
+"""Several shifts of one series: where its levels begin, each tested against its neighbours."""
 
-import math
-from dataclasses import dataclass
+import itertools
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cyclewatch.detectors import autoregression
+from cyclewatch.detectors.normal import normal_scores
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.robust import autocorrelation, clip_outliers, robust_sigma
+from cyclewatch.detectors.season import seasons
+from cyclewatch.detectors.several import levels_at_once
+from cyclewatch.detectors.shift import Shift, most_likely_shift
 
-_Z_95 = 1.959964
+_OWN_NOISE_MIN = 100
+"""Values that a stretch needs so that its noise is taken from itself, and not from the whole series."""
+
+LONG = 8_192
+_COARSE = 4_096
+_REACH = 2_048
+"""Above `LONG` values shifts are looked for and judged in means of blocks, `_COARSE` of them or more, and then placed
+exactly by the values within `_REACH`. Levels shorter than a few blocks are not seen there."""
+
+_ROUNDS_MAX = 8
+
+
+def segment(values: Floats, margin: int, false_alarm: float) -> list[Shift]:
+    """All shifts of `values`, shape (n,), in order; levels are at least `margin` values long.
+
+    `false_alarm` is the probability of any shift being found where there is none.
+    """
+    return _Segmentation(values, margin, false_alarm).shifts() if len(values) >= 2 * margin else []
 
 
 @dataclass(frozen=True)
-class Shift:
-    """The most likely single shift of a series of logs: a statistic, not yet a decision.
+class _Stretch:
+    begin: int
+    end: int
 
-    `position` is the first value of the new level, `windows_after` how many values stand at it. `before` and
-    `after` are mean log levels; `effect` is relative (0.05 is 5 % slower), `ci` its 95 % interval; `p_value`
-    allows for every position having been tried.
-    """
-
-    position: int
-    windows_after: int
-    before: float
-    after: float
-    effect: float
-    ci: tuple[float, float]
-    p_value: float
-    sigma: float
+    def __len__(self) -> int:
+        return self.end - self.begin
 
 
-@dataclass(frozen=True)
-class Noise:
-    """What is known of the noise beforehand: a long-run standard deviation, worth so many independent values."""
+class _Segmentation:
+    def __init__(self, values: Floats, margin: int, false_alarm: float) -> None:
+        self._values = values
+        self._margin = margin
+        self._alarm = false_alarm
+        self._phi = np.zeros(0)
+        self._seasons = seasons(values) if len(values) <= LONG else None  # of longer ones the means have them
+        self._tested: dict[tuple[int, int, int, bytes], Shift | None] = {}
 
-    sigma: float
-    weight: float
+    def shifts(self) -> list[Shift]:
+        """Found from the outside in, then each placed and tested anew between its neighbours until nothing moves."""
+        n = len(self._values)
+        if n <= LONG:
+            return self._settle(sorted(self._split(_Stretch(0, n))))
+        block = n // _COARSE
+        means = self._values[: n // block * block].reshape(-1, block).mean(axis=1)
+        coarse = segment(means, self._margin, self._alarm)
+        edges = [0, *(shift.position * block for shift in coarse), n]
+        return [self._place(shift, *edges[i : i + 3]) for i, shift in enumerate(coarse)]
 
+    def _place(self, coarse: Shift, before: int, position: int, after: int) -> Shift:
+        """A shift that was found in means of blocks, at its exact place."""
+        exact = self._test(_Stretch(max(before, position - _REACH), min(after, position + _REACH)))
+        if exact is None or exact.p_value > self._alarm:
+            return replace(coarse, position=position, values_after=after - position)
+        return replace(exact, values_after=after - exact.position, p_value=min(exact.p_value, coarse.p_value))
 
-NOTHING_KNOWN = Noise(0.0, 0.0)
+    def _split(self, stretch: _Stretch) -> list[int]:
+        shift = self._test(stretch)
+        if shift and shift.p_value <= self._alarm:
+            positions = [shift.position]
+        else:
+            ranked = normal_scores(self._values[stretch.begin : stretch.end])
+            positions = [stretch.begin + position for position in levels_at_once(ranked, self._margin)]
+        if not positions:
+            return []
+        edges = [stretch.begin, *positions, stretch.end]
+        inside = [self._split(_Stretch(begin, end)) for begin, end in itertools.pairwise(edges)]
+        return [*itertools.chain.from_iterable(inside), *positions]
 
+    def _test(self, stretch: _Stretch, phi: Floats | None = None) -> Shift | None:
+        """The most likely shift within a stretch, its position counted from the beginning of the series."""
+        rows = slice(stretch.begin, stretch.end)
+        columns = None if self._seasons is None else self._seasons[rows]
+        shift = most_likely_shift(self._values[rows], self._margin, columns, phi)
+        return replace(shift, position=shift.position + stretch.begin) if shift else None
 
-def most_likely_shift(
-    values: Floats, min_before: int, min_after: int, noise: Noise = NOTHING_KNOWN, sigma_floor: float = 0.0
-) -> Shift | None:
-    """The split of `values`, shape (n,), with the largest standardised difference of means; None if too short."""
-    n = len(values)
-    if min_before < 1 or min_after < 1 or n < min_before + min_after:
-        return None
-    sums = np.concatenate(([0.0], np.cumsum(without_spikes(values))))
-    splits = np.arange(min_before, n - min_after + 1)
-    before = sums[splits] / splits
-    after = (sums[n] - sums[splits]) / (n - splits)
-    best = int(np.argmax(np.abs(after - before) * np.sqrt(splits * (n - splits) / n)))
-    return shift_at(values, int(splits[best]), min(min_before, min_after), noise, sigma_floor)
+    def _settle(self, positions: list[int]) -> list[Shift]:
+        shifts: list[Shift] = []
+        for _ in range(_ROUNDS_MAX):
+            self._learn_noise(positions)
+            edges = [0, *positions, len(self._values)]
+            found = [self._between(*edges[i : i + 3]) for i in range(len(positions))]
+            shifts = [shift for shift in found if shift is not None]
+            weakest = max(shifts, key=lambda shift: shift.p_value, default=None)
+            if weakest is not None and weakest.p_value > self._alarm:
+                shifts.remove(weakest)
+            settled = sorted({shift.position for shift in shifts})
+            if settled == positions:
+                break
+            positions = settled
+        return [shift for shift in shifts if shift.p_value <= self._alarm]
 
+    def _between(self, before: int, position: int, after: int) -> Shift | None:
+        phi = None if after - before >= _OWN_NOISE_MIN else self._phi
+        key = (before, position, after, b"" if phi is None else phi.tobytes())
+        if key not in self._tested:
+            self._tested[key] = self._test(_Stretch(before, after), phi)
+        return self._tested[key]
 
-def shift_at(
-    values: Floats, position: int, margin: int, noise: Noise = NOTHING_KNOWN, sigma_floor: float = 0.0
-) -> Shift:
-    """The shift of `values`, shape (n,), at a split, of all those that leave `margin` values at both ends.
-
-    Noise is the long-run standard deviation of the residuals around both levels, pooled with what is known of
-    it beforehand (at least `sigma_floor`), so that neighbours that move together do not look like a shift;
-    single spikes are pulled in first. The p-value is the tail of the largest standardised Brownian bridge
-    (Csörgő and Horváth, Limit Theorems in Change-Point Analysis, 1997, eq. 1.3.26), with Student's correction for
-    a short series.
-    """
-    n = len(values)
-    clipped = without_spikes(values)
-    before, after = float(clipped[:position].mean()), float(clipped[position:].mean())
-    residuals = clipped - np.where(np.arange(n) < position, before, after)
-    r = autocorrelation(residuals)
-    independent = max(n * (1 - r) / (1 + r) - 2, 1.0)
-    variance = float(residuals @ residuals) / max(n - 2, 1) * (1 + r) / (1 - r)
-    freedom = independent + noise.weight
-    sigma = max(math.sqrt((independent * variance + noise.weight * noise.sigma**2) / freedom), sigma_floor, 1e-9)
-    weight = math.sqrt(position * (n - position) / n)
-    difference = after - before
-    half_width = _Z_95 * math.sqrt(1 + 2 / freedom) * sigma / weight
-    return Shift(
-        position=position,
-        windows_after=n - position,
-        before=before,
-        after=after,
-        effect=math.expm1(difference),
-        ci=(math.expm1(difference - half_width), math.expm1(difference + half_width)),
-        p_value=_tail(_normal_equivalent(abs(difference) * weight / sigma, freedom), max(margin, 1) / n),
-        sigma=sigma,
-    )
-
-
-def without_spikes(values: Floats) -> Floats:
-    """`values` with single spikes pulled in to three sigmas around their neighbours; shape kept."""
-    centre = _local_medians(values)
-    return centre + clip_outliers(values - centre, 0.0, robust_sigma(values - centre))
-
-
-def _local_medians(values: Floats, width: int = 5) -> Floats:
-    """Running medians of `width` values: they follow a step and pass over a spike; shape kept."""
-    half = width // 2
-    padded = np.pad(values, half, mode="edge")
-    medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
-    return medians
-
-
-def _normal_equivalent(t: float, freedom: float) -> float:
-    """Normal score with about the tail of Student's t (Wallace 1959)."""
-    return math.sqrt(max(freedom * math.log1p(t * t / freedom), 0.0)) * (1 - 2 / (8 * freedom + 3))
+    def _learn_noise(self, positions: list[int]) -> None:
+        """The noise of the whole series around its levels, for stretches too short to tell their own."""
+        parts = np.split(self._values, positions)
+        residuals = np.concatenate([part - np.median(part) for part in parts])
+        low, high = np.quantile(residuals, (0.01, 0.99))
+        self._phi = _noise_of(np.clip(residuals, low, high))
 
 
-def _tail(score: float, edge: float) -> float:
-    """P(sup |B(t)| / sqrt(t (1 - t)) > score) over edge <= t <= 1 - edge."""
-    if score < 1.5:  # noqa: PLR2004 (the expansion holds in the tail only)
-        return 1.0
-    density = score * math.exp(-score * score / 2) / math.sqrt(2 * math.pi)
-    width = 2 * math.log((1 - edge) / edge) if edge < 0.5 else 0.0  # noqa: PLR2004 (half of the series)
-    return min(1.0, density * ((1 - 1 / score**2) * width + 4 / score**2))
+def _noise_of(residuals: Floats) -> Floats:
+    return autoregression.fit(residuals, autoregression.choose_order(residuals))

@@ -8,7 +8,7 @@ from typing import Any
 
 from cyclewatch.detectors.decision import Parameters, left_over
 from cyclewatch.detectors.online import Direction
-from cyclewatch.detectors.series import Change
+from cyclewatch.detectors.shift_watch import Change, Kind
 
 
 class State(StrEnum):
@@ -22,7 +22,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Regression:
-    """A lasting change of one phase of one rank. Times are UTC nanoseconds; `base` and `level` are logs.
+    """A lasting change of one kind, of one phase of one rank. Times are UTC nanoseconds; `base` and `level` are logs.
 
     `key` is stable: the same change found again (after a restart) has the same one.
     """
@@ -30,6 +30,7 @@ class Regression:
     key: str
     state: State
     direction: Direction
+    kind: Kind
     started_at_ns: int
     detected_at_ns: int
     ended_at_ns: int | None
@@ -52,6 +53,9 @@ class Tracker:
         """What a confirmed change makes of this series' regressions; the one that is new or altered."""
         if self.open is None:
             return self._begin(change)
+        if change.measured_again:
+            self.open = replace(self.open, level=change.after, effect=change.effect, ci=change.ci)
+            return self.open
         left = change.after - self.open.base
         if not left_over(change.after, self.open.base, self.open.level, self._parameters):
             ended = replace(self.open, state=State.RESOLVED, ended_at_ns=change.started_at_ns)
@@ -69,11 +73,12 @@ class Tracker:
 
     def _begin(self, change: Change) -> Regression:
         slower = change.direction is Direction.SLOWER
-        text = f"{self._series}|{change.direction}|{change.started_at_ns // 10**9}"
+        text = f"{self._series}|{change.kind}|{change.direction}|{change.started_at_ns // 10**9}"
         regression = Regression(
             key=hashlib.sha256(text.encode()).hexdigest()[:16],
             state=State.OPEN if slower else State.NOTED,
             direction=change.direction,
+            kind=change.kind,
             started_at_ns=change.started_at_ns,
             detected_at_ns=change.detected_at_ns,
             ended_at_ns=None,
@@ -105,6 +110,7 @@ class Tracker:
                 **state,
                 "state": State(state["state"]),
                 "direction": Direction(state["direction"]),
+                "kind": Kind(state["kind"]),
                 "ci": (state["ci"][0], state["ci"][1]),
             }
         )

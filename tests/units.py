@@ -16,6 +16,7 @@ from cyclewatch.daemon.store.unit import (
 from cyclewatch.detectors.online import Direction
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.series import Level
+from cyclewatch.detectors.shift_watch import Kind
 from cyclewatch.detectors.tracking import Regression, State
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
@@ -26,6 +27,7 @@ REGRESSION = Regression(
     key="abc",
     state=State.OPEN,
     direction=Direction.SLOWER,
+    kind=Kind.LEVEL,
     started_at_ns=100 * SECOND,
     detected_at_ns=140 * SECOND,
     ended_at_ns=None,
@@ -41,7 +43,7 @@ def unit(number: int = 0, **changes: Any) -> Unit:
     """One of everything, all of it for second `number`."""
     (cell,) = cells_of(Phase.DECODE, cycles(50))
     at_ns = number * SECOND
-    level = Level(at_ns, 0.01, 0.002, 50, 50)
+    level = Level(at_ns, 0.01, 0.002, 50.0, 0.1, 50, 50)
     parts: dict[str, Any] = {
         "runs": [RUN],
         "rings": [RingPosition("1-2-3", 7 + number, 3)],

@@ -81,7 +81,7 @@ def _settings(directory: Path, rings: Path) -> Settings:
         rings=Rings(directory=rings),
         engine=Engine(enabled=False),
         host=Host(enabled=False),
-        detection=Detection(reference_s=60, warmup_s=5, min_effect=0.1, false_alarm=0.01),
+        detection=Detection(reference_s=60, warmup_s=5, min_effect=0.1, persistence_s=30, false_alarms_per_hour=1),
         web=Web(port=0),
     )
 

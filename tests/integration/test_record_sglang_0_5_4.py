@@ -33,7 +33,7 @@ def test_cycles_are_recorded_and_a_slowdown_is_found(server: SGLangServer, rings
 
 def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
     server.slow_down(None)
-    detection = {"reference_s": 30, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 0.01}
+    detection = {"reference_s": 30, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarms_per_hour": 1}
     traffic = Traffic(server.base_url, concurrency=CONCURRENCY, seconds=240)
     with RingTap(rings, CONCURRENCY) as tap, traffic, Daemon(directory, rings, detection) as daemon:
         began_ns = time.monotonic_ns() + WARM_UP_NS

@@ -21,7 +21,7 @@ from sglang_lab import WARM_UP_NS, RingTap, dose_s, ring_directory, sglang_envir
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(900)]
 
-DETECTION = {"reference_s": 60, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 0.01}
+DETECTION = {"reference_s": 60, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarms_per_hour": 1}
 CONCURRENCY = 4
 rings = pytest.fixture(scope="module")(ring_directory)
 

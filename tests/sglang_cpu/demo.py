@@ -17,7 +17,7 @@ from sglang_cpu.traffic import Traffic
 from sglang_lab import ROOT, ring_directory
 
 VERSION = "0.5.23"
-DETECTION = {"reference_s": 60, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarm": 0.01}
+DETECTION = {"reference_s": 60, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarms_per_hour": 1}
 
 
 def _say(text: str) -> None:

@@ -127,7 +127,7 @@ def test_every_wrong_key_is_named_at_once(tmp_path: Path) -> None:
         ("[rings]\ndirectory = 5", "rings.directory"),
         ("[rings]\nenabled = 'perhaps'", "rings.enabled"),
         ("[detection]\nmin_effect = 0", "detection.min_effect"),
-        ("[detection]\nfalse_alarm = 1", "detection.false_alarm"),
+        ("[detection]\nfalse_alarms_per_hour = 0", "detection.false_alarms_per_hour"),
         ("[log]\nlevel = 'loud'", "log.level"),
         ("rings = 5", "rings"),
         ("node = 5", "node"),

@@ -1,0 +1,291 @@
+"""Watching one series as it comes: a baseline, an online suspicion, a confirmation, and the end of what was found.
+
+`ShiftWatch.update` takes one value and gives what follows from it. All state is in plain values that can be saved and
+restored, so that a restarted daemon comes to the same verdicts.
+"""
+
+import math
+from collections import deque
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from cyclewatch.detectors import autoregression
+from cyclewatch.detectors.decision import Parameters, decide, left_over, went_away
+from cyclewatch.detectors.online import Cusum, Direction, Suspicion
+from cyclewatch.detectors.phases import Floats
+from cyclewatch.detectors.robust import clip_outliers, robust_sigma
+from cyclewatch.detectors.shift import Z_95, Shift, most_likely_shift, shift_at
+
+VERSION = 1
+
+_MARGIN = 3
+"""Fewest windows a split may leave at its end; how long a change must last is for the decision, not for its place."""
+
+_OWN_NOISE_MIN = 100
+"""Windows from which on their own noise is taken, and not that of the baseline."""
+
+_UNSTEADY_P = 0.01
+_DISCARD_MAX = 2
+"""How many lengths of the baseline may be discarded because it was not steady."""
+
+_EAGER = 64
+_LAZY_EVERY = 16
+"""A suspicion is tested at every window at first, and at every 16th when it has lasted for 64."""
+
+
+class Kind(StrEnum):
+    """What about a series changed."""
+
+    LEVEL = "level"
+    TAIL = "tail"
+    """The slowest cycles got slower than the others did."""
+    DRIFT = "drift"
+    """The level moved too slowly to be a step."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A confirmed lasting change. Times are UTC nanoseconds; levels are logs of measured over expected."""
+
+    direction: Direction
+    started_at_ns: int
+    detected_at_ns: int
+    before: float
+    after: float
+    effect: float
+    ci: tuple[float, float]
+    probability: float
+    windows_after: int
+    kind: Kind = Kind.LEVEL
+    measured_again: bool = False
+    """Nothing new has happened: the size of the open slowdown is known better."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The slowdown that is open: where it came from, and when its size is worth being measured again."""
+
+    started_at_ns: int
+    before: float
+    before_error: float
+    probability: float
+    measure_at: int
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one value led to."""
+
+    suspicion: Suspicion | None = None
+    settled: bool = False
+    change: Change | None = None
+    reason: str = ""
+
+
+class ShiftWatch:
+    """Detects lasting shifts of one series of logs against its own baseline, in both directions."""
+
+    def __init__(self, parameters: Parameters, kind: Kind = Kind.LEVEL) -> None:
+        self.parameters = parameters
+        self.kind = kind
+        self.discarded = 0
+        self._history: deque[tuple[int, float]] = deque(maxlen=parameters.history_windows)
+        self._origin: float | None = None
+        self._level = 0.0
+        self._sigma = 0.0
+        self._phi: tuple[float, ...] = ()
+        self._cusum: Cusum | None = None
+        self._suspected = 0
+        self._opened: _Opened | None = None
+        self._last_ns = -1
+
+    @property
+    def settled(self) -> bool:
+        """Whether the baseline stands."""
+        return self._cusum is not None
+
+    @property
+    def level(self) -> float:
+        """The level taken as normal at present."""
+        return self._level
+
+    @property
+    def learned(self) -> int:
+        """Values of the baseline so far."""
+        return len(self._history)
+
+    def update(self, at_ns: int, value: float) -> Step:
+        """Take the value of the window that starts at `at_ns` (UTC); windows must come in order of time."""
+        if at_ns <= self._last_ns:
+            return Step(reason="window out of order")
+        if not math.isfinite(value):
+            return Step(reason="no value")
+        self._last_ns = at_ns
+        self._history.append((at_ns, value))
+        if self._cusum is None:
+            return self._learn()
+        return self._judge(at_ns, self._cusum.update(at_ns, value))
+
+    def _judge(self, at_ns: int, suspicion: Suspicion | None) -> Step:
+        if ended := self._end(at_ns):
+            return Step(change=ended)
+        if suspicion is None:
+            self._suspected = 0
+            return Step(change=self._measured_again(at_ns))
+        self._suspected += 1
+        if self._suspected > _EAGER and self._suspected % _LAZY_EVERY:
+            return Step(suspicion=suspicion, reason="nothing found so far")
+        change, reason = self._confirm(at_ns)
+        return Step(suspicion=suspicion, change=change, reason=reason)
+
+    def _learn(self) -> Step:
+        if len(self._history) < self.parameters.reference_windows:
+            return Step(reason="learning the baseline")
+        values = self._values()
+        shift = most_likely_shift(values, _MARGIN)
+        steady = shift is None or shift.p_value > _UNSTEADY_P or abs(shift.difference) < self.parameters.min_shift
+        if shift is not None and not steady and self.discarded < _DISCARD_MAX * self.parameters.reference_windows:
+            # A baseline with a slowdown inside would take it for noise. What is never steady is taken as it is.
+            self.discarded += shift.position
+            self._forget(shift.position)
+            return Step(reason="the baseline was not steady; learning on")
+        residuals = values - np.median(values)
+        residuals = clip_outliers(residuals, 0.0, robust_sigma(residuals))
+        phi = autoregression.fit(residuals, autoregression.choose_order(residuals))
+        self._phi = tuple(float(one) for one in phi)
+        self._sigma = robust_sigma(autoregression.whiten(residuals, phi)) / (1 - float(phi.sum()))
+        self._arm(float(np.median(values)))
+        return Step(settled=True, reason="the baseline stands")
+
+    def _confirm(self, at_ns: int) -> tuple[Change | None, str]:
+        """Test the recent past for a shift."""
+        values = self._values()
+        phi = np.array(self._phi) if len(values) < _OWN_NOISE_MIN else None
+        shift = most_likely_shift(values, _MARGIN, phi=phi)
+        decision = decide(shift, self.parameters, slowed=self._origin is not None)
+        if shift is None or not decision.accepted:
+            return None, decision.reason
+        return self._changed(shift, at_ns), ""
+
+    def _end(self, at_ns: int) -> Change | None:
+        """The change that ends the confirmed slowdown, where the last windows show that it has gone."""
+        values = self._values()
+        if self._origin is None or not went_away(values, self._origin, self._level, self.parameters):
+            return None
+        slow = np.flatnonzero(values >= (self._origin + self._level) / 2)
+        if not len(slow):
+            return None
+        return self._changed(shift_at(values, int(slow[-1]) + 1, np.array(self._phi)), at_ns)
+
+    def _changed(self, shift: Shift, at_ns: int) -> Change:
+        """Take the new level as normal; gives the change."""
+        slower = shift.difference > 0
+        started_at_ns = self._history[shift.position][0]
+        self._forget(shift.position)
+        if slower and self._origin is None:
+            self._origin = shift.before
+            measure_at = 2 * shift.values_after
+            self._opened = _Opened(started_at_ns, shift.before, shift.error_before, 1.0 - shift.p_value, measure_at)
+        else:  # of what has grown or shrunk since, the tracker keeps count
+            self._opened = None
+            if self._origin is not None and not left_over(shift.after, self._origin, self._level, self.parameters):
+                self._origin = None
+        self._arm(shift.after)
+        low, high = shift.interval
+        return Change(
+            direction=Direction.SLOWER if slower else Direction.FASTER,
+            started_at_ns=started_at_ns,
+            detected_at_ns=at_ns + self.parameters.window_ns,
+            before=shift.before,
+            after=shift.after,
+            effect=math.expm1(shift.difference),
+            ci=(math.expm1(low), math.expm1(high)),
+            probability=1.0 - shift.p_value,
+            windows_after=shift.values_after,
+            kind=self.kind,
+        )
+
+    def _measured_again(self, at_ns: int) -> Change | None:
+        """The open slowdown with its size taken from all windows since, whenever they have doubled.
+
+        What is found as soon as it can be is found while it looks larger than it is.
+        """
+        opened = self._opened
+        if opened is None or len(self._history) < opened.measure_at:
+            return None
+        values = self._values()
+        centre = float(np.median(values))
+        after = float(clip_outliers(values, centre, robust_sigma(values)).mean())
+        self._opened = replace(opened, measure_at=2 * len(values))
+        self._arm(after)
+        error = math.hypot(opened.before_error, self._sigma / math.sqrt(len(values)))
+        return Change(
+            direction=Direction.SLOWER,
+            started_at_ns=opened.started_at_ns,
+            detected_at_ns=at_ns + self.parameters.window_ns,
+            before=opened.before,
+            after=after,
+            effect=math.expm1(after - opened.before),
+            ci=(math.expm1(after - opened.before - Z_95 * error), math.expm1(after - opened.before + Z_95 * error)),
+            probability=opened.probability,
+            windows_after=len(values),
+            kind=self.kind,
+            measured_again=True,
+        )
+
+    def _values(self) -> Floats:
+        return np.array([value for _, value in self._history])
+
+    def _forget(self, windows: int) -> None:
+        for _ in range(windows):
+            self._history.popleft()
+
+    def _arm(self, level: float) -> None:
+        """Take `level` as normal from now on."""
+        self._level = level
+        self._suspected = 0
+        sigma = max(self._sigma, 0.1 * self.parameters.min_shift)
+        self._cusum = Cusum(level, sigma, self.parameters.min_shift / 2, self.parameters.suspicion_windows)
+
+    def state(self) -> dict[str, Any]:
+        """All that `restore` needs, as JSON values."""
+        return {
+            "version": VERSION,
+            "discarded": self.discarded,
+            "history": [list(entry) for entry in self._history],
+            "origin": self._origin,
+            "level": self._level,
+            "sigma": self._sigma,
+            "phi": list(self._phi),
+            "cusum": self._cusum.state() if self._cusum else None,
+            "suspected": self._suspected,
+            "opened": asdict(self._opened) if self._opened else None,
+            "last_ns": self._last_ns,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state.
+
+        Raises:
+            ValueError: the state is of another version.
+            KeyError: the state is not one.
+        """
+        if state["version"] != VERSION:
+            raise ValueError(f"detector state of version {state['version']}, this release reads {VERSION}")
+        self.discarded = int(state["discarded"])
+        self._history.clear()
+        self._history.extend((int(at_ns), float(value)) for at_ns, value in state["history"])
+        self._origin = state["origin"]
+        self._sigma = float(state["sigma"])
+        self._phi = tuple(float(one) for one in state["phi"])
+        self._last_ns = int(state["last_ns"])
+        self._cusum = None
+        if state["cusum"] is not None:
+            self._arm(float(state["level"]))
+            assert self._cusum is not None
+            self._cusum.restore(state["cusum"])
+        self._suspected = int(state["suspected"])
+        self._opened = _Opened(**state["opened"]) if state["opened"] else None
