@@ -95,11 +95,11 @@ def went_away(values: Floats, before: float, after: float, parameters: Parameter
     )
 
 
-def decide(shift: Shift | None, parameters: Parameters, *, slowed: bool) -> Decision:
-    """Judge a statistic: lasting, surely more than noise, and large enough to matter.
+def decide(shift: Shift | None, parameters: Parameters, *, slowed: bool, usual: float | None = None) -> Decision:
+    """Judge a statistic: lasting, surely more than noise, large enough to matter, and not what comes every day.
 
     `slowed` tells that a slowdown is open, so that a shift back is its end; otherwise getting faster is an
-    improvement, which becomes the new normal and is in no hurry.
+    improvement, which becomes the new normal and is in no hurry. `usual` is the level at this hour on the days before.
     """
     if shift is None:
         return Decision(accepted=False, reason="too few windows")
@@ -113,4 +113,6 @@ def decide(shift: Shift | None, parameters: Parameters, *, slowed: bool) -> Deci
     if abs(shift.difference) < parameters.min_shift:
         effect = math.expm1(shift.difference)
         return Decision(accepted=False, reason=f"smaller than the minimum effect ({effect:+.1%})")
+    if usual is not None and shift.difference > 0 and shift.after - usual < parameters.min_shift:
+        return Decision(accepted=False, reason="no slower than at this hour on the days before")
     return Decision(accepted=True, reason="")

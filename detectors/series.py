@@ -13,9 +13,12 @@ import numpy as np
 
 from cyclewatch.collectors.records import Records
 from cyclewatch.detectors.decision import Parameters
+from cyclewatch.detectors.hours import Hours
+from cyclewatch.detectors.normal import normal_tail
 from cyclewatch.detectors.online import Direction, Suspicion
 from cyclewatch.detectors.phases import Floats, Phase
 from cyclewatch.detectors.robust import autocorrelation
+from cyclewatch.detectors.shift import Z_95
 from cyclewatch.detectors.shift_watch import Change, Kind, ShiftWatch
 from cyclewatch.detectors.windows import CellWindow
 from cyclewatch.detectors.workload import Row, WorkloadModel
@@ -69,6 +72,9 @@ class SeriesDetector:
         self._discarded = 0
         self._level = ShiftWatch(parameters)
         self._tail = ShiftWatch(replace(parameters, min_effect=parameters.min_tail_effect), Kind.TAIL)
+        self._hours = Hours()
+        self._stepped = 0.0
+        """Sum of the steps that were reported: what is left of a level without them is season and drift."""
         self._last_ns = -1
 
     @property
@@ -99,11 +105,14 @@ class SeriesDetector:
         if level.known < self.parameters.min_cycles:
             self._learn_loads(cells)
             return Verdict(level=level, reason="load not seen before")
-        step = self._level.update(at_ns, level.log_ratio)
+        step = self._level.update(at_ns, level.log_ratio, self._usual)
+        if step.change and not step.change.measured_again:
+            self._stepped += step.change.after - step.change.before
         if step.suspicion is None and not step.change:
             self._learn_loads(cells)
         tail = self._tail.update(at_ns, level.tail)
-        changes = tuple(change for change in (step.change, tail.change) if change)
+        drift = self._drifted(at_ns, level.log_ratio)
+        changes = tuple(change for change in (step.change, tail.change, drift) if change)
         return Verdict(level=level, suspicion=step.suspicion, changes=changes, reason=step.reason)
 
     def _learn_baseline(self, at_ns: int, cells: list[CellWindow]) -> Verdict:
@@ -154,6 +163,32 @@ class SeriesDetector:
             total=len(cycles),
         )
 
+    def _usual(self, at_ns: int) -> float | None:
+        """The level at this hour on the days before; None before there are two of them."""
+        usual = self._hours.usual(at_ns)
+        return None if usual is None else usual + self._stepped
+
+    def _drifted(self, at_ns: int, log_ratio: float) -> Change | None:
+        drift = None
+        if self._hours.add(at_ns, log_ratio - self._stepped):
+            drift = self._hours.drift(self.parameters.min_shift)
+        if drift is None:
+            return None
+        self._hours.rebase(drift)
+        difference, margin = drift.after - drift.before, Z_95 * drift.error
+        return Change(
+            direction=Direction.SLOWER if difference > 0 else Direction.FASTER,
+            started_at_ns=drift.started_at_ns,
+            detected_at_ns=at_ns,
+            before=drift.before,
+            after=drift.after,
+            effect=math.expm1(difference),
+            ci=(math.expm1(difference - margin), math.expm1(difference + margin)),
+            probability=1.0 - 2 * normal_tail(abs(difference) / drift.error) if drift.error else 1.0,
+            windows_after=drift.points,
+            kind=Kind.DRIFT,
+        )
+
     def _learn_loads(self, cells: Iterable[CellWindow]) -> None:
         self.model.learn(cells, self.parameters.reference_windows // 2, self.level)
 
@@ -166,6 +201,8 @@ class SeriesDetector:
             "discarded": self._discarded,
             "level": self._level.state(),
             "tail": self._tail.state(),
+            "hours": self._hours.state(),
+            "stepped": self._stepped,
             "last_ns": self._last_ns,
         }
 
@@ -183,4 +220,6 @@ class SeriesDetector:
         self._discarded = int(state["discarded"])
         self._level.restore(state["level"])
         self._tail.restore(state["tail"])
+        self._hours.restore(state["hours"])
+        self._stepped = float(state["stepped"])
         self._last_ns = int(state["last_ns"])

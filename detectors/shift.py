@@ -39,8 +39,9 @@ class Shift:
     """The most likely single shift of a series: a statistic, not yet a decision.
 
     `position` is the first value of the new level, `values_after` how many values stand at it. `before` and `after`
-    are the levels, `error` the standard error of their difference, `error_before` that of the old level; `p_value` allows for every position having been
-    tried; `sigma` is the long-run standard deviation of the noise: of the mean of n values, times sqrt(n).
+    are the levels, `error` the standard error of their difference, `error_before` that of the old level; `p_value`
+    allows for every position having been tried; `sigma` is the long-run standard deviation of the noise: of the mean
+    of n values, times sqrt(n).
     """
 
     position: int

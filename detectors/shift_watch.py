@@ -6,6 +6,7 @@ restored, so that a restarted daemon comes to the same verdicts.
 
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -117,8 +118,11 @@ class ShiftWatch:
         """Values of the baseline so far."""
         return len(self._history)
 
-    def update(self, at_ns: int, value: float) -> Step:
-        """Take the value of the window that starts at `at_ns` (UTC); windows must come in order of time."""
+    def update(self, at_ns: int, value: float, usual: Callable[[int], float | None] = lambda _: None) -> Step:
+        """Take the value of the window that starts at `at_ns` (UTC); windows must come in order of time.
+
+        `usual` gives the level at this time on the days before, and is asked under suspicion only.
+        """
         if at_ns <= self._last_ns:
             return Step(reason="window out of order")
         if not math.isfinite(value):
@@ -127,9 +131,9 @@ class ShiftWatch:
         self._history.append((at_ns, value))
         if self._cusum is None:
             return self._learn()
-        return self._judge(at_ns, self._cusum.update(at_ns, value))
+        return self._judge(at_ns, self._cusum.update(at_ns, value), usual)
 
-    def _judge(self, at_ns: int, suspicion: Suspicion | None) -> Step:
+    def _judge(self, at_ns: int, suspicion: Suspicion | None, usual: Callable[[int], float | None]) -> Step:
         if ended := self._end(at_ns):
             return Step(change=ended)
         if suspicion is None:
@@ -138,7 +142,7 @@ class ShiftWatch:
         self._suspected += 1
         if self._suspected > _EAGER and self._suspected % _LAZY_EVERY:
             return Step(suspicion=suspicion, reason="nothing found so far")
-        change, reason = self._confirm(at_ns)
+        change, reason = self._confirm(at_ns, usual(at_ns))
         return Step(suspicion=suspicion, change=change, reason=reason)
 
     def _learn(self) -> Step:
@@ -160,12 +164,12 @@ class ShiftWatch:
         self._arm(float(np.median(values)))
         return Step(settled=True, reason="the baseline stands")
 
-    def _confirm(self, at_ns: int) -> tuple[Change | None, str]:
+    def _confirm(self, at_ns: int, usual: float | None) -> tuple[Change | None, str]:
         """Test the recent past for a shift."""
         values = self._values()
         phi = np.array(self._phi) if len(values) < _OWN_NOISE_MIN else None
         shift = most_likely_shift(values, _MARGIN, phi=phi)
-        decision = decide(shift, self.parameters, slowed=self._origin is not None)
+        decision = decide(shift, self.parameters, slowed=self._origin is not None, usual=usual)
         if shift is None or not decision.accepted:
             return None, decision.reason
         return self._changed(shift, at_ns), ""
