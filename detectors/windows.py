@@ -7,6 +7,7 @@ import numpy as np
 
 from cyclewatch.collectors.records import STAGES, RecordKind, Records
 from cyclewatch.detectors.phases import Floats, Integers, Phase, judged, load_buckets, phase_by_number, phases_of
+from cyclewatch.detectors.sketch import sketch_of
 
 _AVERAGED = (
     "cycle_ns",
@@ -26,6 +27,7 @@ class CellWindow:
 
     Times in nanoseconds; `stages_ns` are means in the order of `STAGES`; `on_cpu_ratio` is the scheduler
     thread's CPU time over the cycle time, over the cycles where it was sampled, and NaN where it never was.
+    `sketch` has all quantiles, and those of several windows together: see `sketch.py`.
     """
 
     phase: Phase
@@ -42,6 +44,7 @@ class CellWindow:
     new_tokens: float
     kv_tokens: float
     queue_length: float
+    sketch: bytes | None = None
 
 
 @dataclass(frozen=True)
@@ -99,8 +102,8 @@ class WindowCutter:
         return min((int(part["sequence"].min()) for parts in self._open.values() for part in parts), default=None)
 
 
-def summarise(index: int, records: Records) -> Window:
-    """The window made of these records."""
+def summarise(index: int, records: Records, *, sketches: bool = True) -> Window:
+    """The window made of these records; without sketches it takes half as long."""
     usable = judged(records)
     kind = records["kind"]
     numbers = phases_of(records)
@@ -110,7 +113,7 @@ def summarise(index: int, records: Records) -> Window:
         phase = phase_by_number(int(number))
         chosen = records[usable & (numbers == number)]
         cycles[phase] = chosen
-        cells.extend(cells_of(phase, chosen))
+        cells.extend(cells_of(phase, chosen, sketches=sketches))
     is_cycle = (kind == RecordKind.CYCLE) | (kind == RecordKind.FLAGGED)
     return Window(
         index=index,
@@ -123,7 +126,7 @@ def summarise(index: int, records: Records) -> Window:
     )
 
 
-def cells_of(phase: Phase, records: Records) -> Iterator[CellWindow]:
+def cells_of(phase: Phase, records: Records, *, sketches: bool = True) -> Iterator[CellWindow]:
     """Summaries of the records of one phase, one a load bucket."""
     if not len(records):
         return
@@ -135,9 +138,9 @@ def cells_of(phase: Phase, records: Records) -> Iterator[CellWindow]:
     columns = np.stack([records[name][order] for name in _AVERAGED]).astype(np.float64)
     means = np.add.reduceat(columns, starts, axis=1) / counts
     cycle = columns[0]
-    for bucket, count, quantiles, on_cpu_ratio, (mean_ns, *stages_ns, size, new, cached, queued) in zip(
+    for bucket, cycle_ns, quantiles, on_cpu_ratio, (mean_ns, *stages_ns, size, new, cached, queued) in zip(
         buckets[starts].tolist(),
-        counts.tolist(),
+        np.split(cycle, starts[1:]),
         _quantiles(cycle, starts, counts).T.tolist(),
         _on_cpu_ratios(records["on_cpu_ns"][order], cycle, starts).tolist(),
         means.T.tolist(),
@@ -147,7 +150,7 @@ def cells_of(phase: Phase, records: Records) -> Iterator[CellWindow]:
         yield CellWindow(
             phase=phase,
             bucket=bucket,
-            count=count,
+            count=len(cycle_ns),
             mean_ns=mean_ns,
             p50_ns=p50_ns,
             p90_ns=p90_ns,
@@ -159,6 +162,7 @@ def cells_of(phase: Phase, records: Records) -> Iterator[CellWindow]:
             new_tokens=new,
             kv_tokens=cached,
             queue_length=queued,
+            sketch=sketch_of(cycle_ns) if sketches else None,
         )
 
 

@@ -121,17 +121,18 @@ def play(task: Task) -> tuple[Task, list[Report], bool]:
     reports: dict[str, Report] = {}
     settled = task.start is None
     for number, (start_ns, records, _) in enumerate(simulation.windows(task.windows)):
-        window = summarise(number, records)
+        window = summarise(number, records, sketches=False)
         if number == task.start:
             settled = any(watch.detector.settled for watch in watches.values())
         for phase, cycles in window.cycles.items():
             if phase not in watches:
                 watches[phase] = SeriesWatch(SeriesKey("node", "tp0", phase, ""), parameters)
             cells = [cell for cell in window.cells if cell.phase is phase]
-            _, found = watches[phase].update(start_ns, cycles, cells)
-            if found is not None and found.state is State.OPEN:
-                first = Report(phase.value, found.started_at_ns, found.detected_at_ns, found.effect, found.effect)
-                reports[found.key] = replace(reports.get(found.key, first), last_effect=found.effect)
+            _, changes = watches[phase].update(start_ns, cycles, cells)
+            for found in (change.regression for change in changes):
+                if found.state is State.OPEN:
+                    first = Report(phase.value, found.started_at_ns, found.detected_at_ns, found.effect, found.effect)
+                    reports[found.key] = replace(reports.get(found.key, first), last_effect=found.effect)
     return task, sorted(reports.values(), key=lambda report: report.detected_at_ns), settled
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, MetaData, String, Text
+from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # SQLite gives row ids to INTEGER primary keys alone; elsewhere they are BIGINT.
@@ -78,6 +78,7 @@ class WindowRow(Base):
     new_tokens: Mapped[float] = mapped_column(Float)
     kv_tokens: Mapped[float] = mapped_column(Float)
     queue_length: Mapped[float] = mapped_column(Float)
+    sketch: Mapped[bytes | None] = mapped_column(LargeBinary)  # see detectors/sketch.py
 
     __table_args__ = (Index("ix_windows_start_ns", "start_ns"),)
 

@@ -85,6 +85,7 @@ def test_the_wheel_has_every_file_of_a_folder(wheel: list[str], folder: str) -> 
         "cyclewatch/daemon/store/migrations/env.py",
         "cyclewatch/daemon/store/migrations/script.py.mako",
         "cyclewatch/daemon/store/migrations/versions/0001_first_schema.py",
+        "cyclewatch/daemon/store/migrations/versions/0002_quantile_sketch.py",
         "cyclewatch-0.1.0.dist-info/entry_points.txt",
         "cyclewatch-0.1.0.dist-info/licenses/LICENSE",
     ],

@@ -2,18 +2,21 @@ import contextlib
 import os
 import sqlite3
 import subprocess
+from io import StringIO
 from pathlib import Path
 
 import psutil
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
+from alembic.operations import Operations
 from alembic.script import ScriptDirectory
-from sqlalchemy import text
+from sqlalchemy import create_engine, inspect, select, text
 
 from cyclewatch.daemon.store.database import HEAD, StoreError, open_database, url_without_password
 from cyclewatch.daemon.store.migrate import alembic_config, known_revisions
-from cyclewatch.daemon.store.models import Base
+from cyclewatch.daemon.store.models import Base, WindowRow
 
 
 def url(path: Path) -> str:
@@ -40,6 +43,39 @@ def test_the_head_written_in_the_code_is_alembics() -> None:
     """So that Alembic need not be loaded to see that there is nothing to do."""
     assert ScriptDirectory.from_config(alembic_config()).get_current_head() == HEAD
     assert HEAD in known_revisions()
+
+
+def test_a_database_of_the_first_schema_keeps_its_windows(tmp_path: Path) -> None:
+    """They have no sketch; new ones do."""
+    path = tmp_path / "a.db"
+    engine = create_engine(url(path))
+    config = alembic_config()
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        assert "sketch" not in {column["name"] for column in inspect(connection).get_columns("windows")}
+        connection.execute(
+            text("INSERT INTO runs VALUES (1, 'r', 'n', 't', 1, 2, 'f00d', '0.5.23', 'tiny', '{}')"),
+        )
+        numbers = ", ".join("7" for _ in range(18))
+        connection.execute(text(f"INSERT INTO windows VALUES (1, 'tp0', 'decode', 8, 5, {numbers})"))
+    engine.dispose()
+    assert "schema 0001, this release reads 0002: start the daemon once" in refusal(url(path), create=False)
+    engine = open_database(url(path), create=True)
+    with engine.connect() as connection:
+        (row,) = connection.execute(select(WindowRow.__table__))
+        assert (row.rank, row.bucket, row.queue_length, row.sketch) == ("tp0", 8, 7, None)
+    engine.dispose()
+
+
+def test_the_sketch_is_bytes_on_postgresql_too() -> None:
+    said = StringIO()
+    context = MigrationContext.configure(dialect_name="postgresql", opts={"as_sql": True, "output_buffer": said})
+    revision = ScriptDirectory.from_config(alembic_config()).get_revision("0002")
+    assert revision is not None
+    with Operations.context(context):
+        revision.module.upgrade()
+    assert said.getvalue().strip() == "ALTER TABLE windows ADD COLUMN sketch BYTEA;"
 
 
 def test_an_upgrade_in_a_process_of_its_own_makes_the_same_schema(tmp_path: Path) -> None:

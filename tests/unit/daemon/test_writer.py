@@ -23,6 +23,7 @@ from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.detectors.online import Direction
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.series import Level
+from cyclewatch.detectors.sketch import quantiles
 from cyclewatch.detectors.tracking import State
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
@@ -115,10 +116,12 @@ def test_a_window_keeps_every_number(store: Store) -> None:
         "batch_size",
         "new_tokens",
         "queue_length",
+        "sketch",
     ):
         assert getattr(row, name) == getattr(cell, name), name
     assert row.launch_ns == 5_000_000
     assert row.on_cpu_ratio is None  # never sampled
+    assert quantiles(row.sketch, (0.5,)) == pytest.approx([5_000_000], rel=0.01)
 
 
 def test_a_unit_written_twice_is_there_once(store: Store) -> None:
@@ -165,7 +168,7 @@ def test_a_run_is_seen_later_and_keeps_its_start(store: Store) -> None:
 @pytest.mark.parametrize("number", [NAN, math.inf, -math.inf])
 def test_what_is_no_number_is_null_or_left_out(store: Store, number: float) -> None:
     """SQLite would keep infinity, PostgreSQL NaN, and no mean would mean anything."""
-    level = StoredLevel(RUN.key, "tp0", "decode", Level(1, number, number, 0, 50), suspected=True)
+    level = StoredLevel(RUN.key, "tp0", "decode", Level(1, number, number, 0, number, 0, 50), suspected=True)
     sample = StoredSample("server", "x", (), 1, number)
     store.writer.write(unit(levels=[level], samples=[sample]))
     (row,) = store.rows(models.LevelRow)
@@ -296,7 +299,7 @@ def test_stop_says_that_not_everything_could_be_written(store: Store) -> None:
         pytest.param({"windows": [], "rings": [RingPosition("k", 2**64, 0)]}, id="a number too large"),
         pytest.param({"samples": [StoredSample("\ud800", "x", (), 0, 1.0)]}, id="half a character"),
         pytest.param(
-            {"levels": [StoredLevel("no such run", "r", "p", Level(0, 0, 0, 1, 1), suspected=False)]}, id="run"
+            {"levels": [StoredLevel("no such run", "r", "p", Level(0, 0, 0, 1, 0, 1, 1), suspected=False)]}, id="run"
         ),
         pytest.param({"states": {"x": {"y": object()}}}, id="no JSON"),
     ],
