@@ -107,8 +107,9 @@ def decide(shift: Shift | None, parameters: Parameters, *, slowed: bool, usual: 
     lasting = parameters.persistence_windows * (IMPROVEMENT_PERSISTENCE if improvement else 1)
     if shift.values_after < lasting:
         return Decision(accepted=False, reason=f"has lasted {shift.values_after} windows only")
-    # The longer a change has lasted, the fewer such stretches there are in an hour for noise to look like one.
-    if shift.p_value > parameters.false_alarms_per_hour * shift.values_after * parameters.window_ns / _HOUR_NS:
+    # The longer both levels have lasted, the fewer such stretches there are in an hour for noise to look like them.
+    shorter = min(shift.position, shift.values_after)
+    if shift.p_value > parameters.false_alarms_per_hour * shorter * parameters.window_ns / _HOUR_NS:
         return Decision(accepted=False, reason=f"may be noise (p = {shift.p_value:.2g})")
     if abs(shift.difference) < parameters.min_shift:
         effect = math.expm1(shift.difference)

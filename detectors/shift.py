@@ -29,6 +29,9 @@ _SIGMAS_UNEVEN = 3.0
 """How surely the noise of one side must be larger than that of the other, by its log variance, to count as such. From
 n values by their median deviation that has a variance of 5.4 / n, 2.7 times that of the best estimate."""
 
+_WORTH_SCORE = 3.5
+"""Score below which nothing is sure: with a thousand places tried p is about 0.05."""
+
 _CALIBRATION_INDEPENDENT, _CALIBRATION_PERSISTENCE = 1.25, 0.5
 """What p-values lacked in simulation: series of 500 independent values gave 1.3 % below 0.01, as pulling in what is far
 outside favours a shift a little, and AR(1) of 0.5 to 0.8 gave 0.85 %."""
@@ -85,6 +88,18 @@ def most_likely_shift(
     # A few far values in a row move a level, but hardly the ranks, even if their noise were independent.
     by_ranks = ranked.describe(rough).p_value
     return replace(shift, p_value=max(shift.p_value, by_ranks)) if by_ranks > _RANKS_OBJECT else shift
+
+
+def worth_testing(values: Floats, margin: int, phi: Floats) -> bool:
+    """Whether `most_likely_shift` could find anything sure: a tenth of its time, with noise `phi` as it was before."""
+    n = len(values)
+    if n < 2 * max(margin, len(phi)) or np.ptp(values) == 0:
+        return False
+    sigma = robust_sigma(values)
+    centre = float(np.median(values))
+    problem = _Problem(np.clip(values, centre - 4 * sigma, centre + 4 * sigma), np.ones((n, 1)), phi)
+    fit = problem.best_shift(margin)
+    return problem.gain(fit) > _WORTH_SCORE**2 * robust_sigma(whiten(values, phi)) ** 2
 
 
 def shift_at(values: Floats, position: int, phi: Floats) -> Shift:
@@ -156,6 +171,11 @@ class _Problem:
             phi = autoregression.fit(self._residuals(np.zeros(0), None), order)
             fits.append(self._improve(self._scan(phi, margin), order, margin))
         return min(fits, key=lambda fit: fit.errors)
+
+    def gain(self, fit: _Fit) -> float:
+        """How much of the sum of squares the step takes up."""
+        residuals = whiten(self._residuals(fit.phi, None), fit.phi)
+        return float(residuals @ residuals) - fit.errors
 
     def shift_at(self, position: int, phi: Floats) -> _Fit:
         """The shift at a given place, with given noise."""

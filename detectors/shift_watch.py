@@ -18,7 +18,7 @@ from cyclewatch.detectors.decision import Parameters, decide, left_over, went_aw
 from cyclewatch.detectors.online import Cusum, Direction, Suspicion
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.robust import clip_outliers, robust_sigma
-from cyclewatch.detectors.shift import Z_95, Shift, most_likely_shift, shift_at
+from cyclewatch.detectors.shift import Z_95, Shift, most_likely_shift, shift_at, worth_testing
 
 VERSION = 1
 
@@ -32,9 +32,8 @@ _UNSTEADY_P = 0.01
 _DISCARD_MAX = 2
 """How many lengths of the baseline may be discarded because it was not steady."""
 
-_EAGER = 64
-_LAZY_EVERY = 16
-"""A suspicion is tested at every window at first, and at every 16th when it has lasted for 64."""
+_SUSPECTED_MAX = 64
+"""Windows after which a suspicion that nothing came of is dropped: the level taken as normal was not quite right."""
 
 
 class Kind(StrEnum):
@@ -140,9 +139,9 @@ class ShiftWatch:
             self._suspected = 0
             return Step(change=self._measured_again(at_ns))
         self._suspected += 1
-        if self._suspected > _EAGER and self._suspected % _LAZY_EVERY:
-            return Step(suspicion=suspicion, reason="nothing found so far")
         change, reason = self._confirm(at_ns, usual(at_ns))
+        if change is None and self._suspected == _SUSPECTED_MAX:
+            self._arm(float(np.median(self._values())))
         return Step(suspicion=suspicion, change=change, reason=reason)
 
     def _learn(self) -> Step:
@@ -167,7 +166,10 @@ class ShiftWatch:
     def _confirm(self, at_ns: int, usual: float | None) -> tuple[Change | None, str]:
         """Test the recent past for a shift."""
         values = self._values()
-        phi = np.array(self._phi) if len(values) < _OWN_NOISE_MIN else None
+        known = np.array(self._phi)
+        if len(values) >= _OWN_NOISE_MIN and not worth_testing(values, _MARGIN, known):
+            return None, "nothing found"
+        phi = known if len(values) < _OWN_NOISE_MIN else None
         shift = most_likely_shift(values, _MARGIN, phi=phi)
         decision = decide(shift, self.parameters, slowed=self._origin is not None, usual=usual)
         if shift is None or not decision.accepted:
@@ -176,8 +178,10 @@ class ShiftWatch:
 
     def _end(self, at_ns: int) -> Change | None:
         """The change that ends the confirmed slowdown, where the last windows show that it has gone."""
+        if self._origin is None:
+            return None
         values = self._values()
-        if self._origin is None or not went_away(values, self._origin, self._level, self.parameters):
+        if not went_away(values, self._origin, self._level, self.parameters):
             return None
         slow = np.flatnonzero(values >= (self._origin + self._level) / 2)
         if not len(slow):
