@@ -2,7 +2,7 @@
 
 import typer
 
-from cyclewatch.daemon.cli import configuration, demo, detect, doctor, regressions, run, status
+from cyclewatch.daemon.cli import backtest, configuration, demo, detect, doctor, model, regressions, run, status
 
 app = typer.Typer(
     name="cyclewatch",
@@ -16,6 +16,8 @@ app.command("run")(run.run)
 app.command("demo")(demo.demo)
 app.command("status")(status.status)
 app.command("detect")(detect.detect)
+app.command("backtest")(backtest.backtest)
 app.command("doctor")(doctor.doctor)
 app.add_typer(regressions.app, name="regressions")
+app.add_typer(model.app, name="model")
 app.add_typer(configuration.app, name="config")

@@ -83,6 +83,12 @@ class StoreHistory:
             state: Mapping[str, Any] | None = connection.execute(query).scalar_one_or_none()
             return state
 
+    def detector_states(self) -> dict[str, int]:
+        """Keys of all saved states, in order, and when each was saved (UTC nanoseconds)."""
+        query = select(DetectorStateRow.key, DetectorStateRow.updated_at_ns).order_by(DetectorStateRow.key)
+        with self._engine.connect() as connection:
+            return {row.key: row.updated_at_ns for row in connection.execute(query)}
+
     def ring_positions(self) -> dict[str, RingPosition]:
         """Where the reading of every known ring goes on."""
         query = select(RingRow.key, RingRow.next_sequence, RingRow.last_window)

@@ -1,0 +1,136 @@
+"""Stored levels, series by series, for a back-test."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, func, select
+
+from cyclewatch.daemon.store.models import LevelRow, RegressionRow, RunRow
+from cyclewatch.daemon.watch import SeriesKey
+from cyclewatch.detectors.shift_watch import Kind
+
+_SLICE_NS = 86_400 * 10**9
+"""Levels are read a day at a time: no transaction stays open, and no more than a day is held."""
+
+
+@dataclass(frozen=True)
+class LevelSeries:
+    """The levels of all runs of one configuration, from the first window to the last (UTC nanoseconds)."""
+
+    key: SeriesKey
+    run_ids: tuple[int, ...]
+    first_ns: int
+    last_ns: int
+
+
+@dataclass(frozen=True)
+class Flagged:
+    """A slowdown that the daemon flagged; its kind is None where it cannot be told."""
+
+    kind: Kind | None
+    started_at_ns: int
+    detected_at_ns: int
+    ended_at_ns: int | None
+    effect: float
+    ci: tuple[float, float]
+
+
+class StoredLevels:
+    """Reads levels, each question on a connection of its own.
+
+    Raises (every method):
+        SQLAlchemyError: the database does not answer.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def series(self) -> list[LevelSeries]:
+        """All series that have levels, by target, rank and phase."""
+        parts = (
+            select(
+                LevelRow.run_id,
+                LevelRow.rank,
+                LevelRow.phase,
+                func.min(LevelRow.start_ns).label("first_ns"),
+                func.max(LevelRow.start_ns).label("last_ns"),
+            )
+            .group_by(LevelRow.run_id, LevelRow.rank, LevelRow.phase)
+            .subquery()
+        )
+        query = (
+            select(parts, RunRow.target, RunRow.fingerprint)
+            .join(RunRow, RunRow.id == parts.c.run_id)
+            .order_by(RunRow.target, parts.c.rank, parts.c.phase, parts.c.first_ns)
+        )
+        found: dict[SeriesKey, LevelSeries] = {}
+        with self._engine.connect() as connection:
+            for row in connection.execute(query):
+                key = SeriesKey(row.target, row.rank, row.phase, row.fingerprint)
+                before = found.get(key, LevelSeries(key, (), row.first_ns, row.last_ns))
+                found[key] = LevelSeries(
+                    key, (*before.run_ids, row.run_id), before.first_ns, max(before.last_ns, row.last_ns)
+                )
+        return list(found.values())
+
+    def levels(self, series: LevelSeries, min_cycles: int) -> Iterator[tuple[int, float]]:
+        """Start and log ratio of the windows that the daemon judged, in order of time.
+
+        Those with fewer than `min_cycles` cycles of a known load are left out.
+        """
+        query = (
+            select(LevelRow.start_ns, LevelRow.log_ratio)
+            .where(
+                LevelRow.run_id.in_(series.run_ids),
+                LevelRow.rank == series.key.rank,
+                LevelRow.phase == series.key.phase,
+                LevelRow.known >= min_cycles,
+                LevelRow.log_ratio.is_not(None),
+            )
+            .order_by(LevelRow.start_ns)
+        )
+        for from_ns in range(series.first_ns, series.last_ns + 1, _SLICE_NS):
+            to_ns = min(from_ns + _SLICE_NS - 1, series.last_ns)
+            with self._engine.connect() as connection:
+                rows = connection.execute(query.where(LevelRow.start_ns.between(from_ns, to_ns))).all()
+            for at_ns, log_ratio in rows:
+                assert log_ratio is not None  # the query leaves them out
+                yield at_ns, log_ratio
+
+    def flagged(self, series: LevelSeries, window_ns: int) -> list[Flagged]:
+        """Slowdowns of this series that the daemon found by its windows, in order of detection."""
+        query = (
+            select(RegressionRow.__table__)
+            .join(RunRow, RunRow.id == RegressionRow.run_id)
+            .where(
+                RunRow.target == series.key.target,
+                RunRow.fingerprint == series.key.fingerprint,
+                RegressionRow.rank == series.key.rank,
+                RegressionRow.phase == series.key.phase,
+                RegressionRow.direction == "slower",
+                RegressionRow.detected_at_ns.between(series.first_ns, series.last_ns + window_ns),
+            )
+            .order_by(RegressionRow.detected_at_ns)
+        )
+        with self._engine.connect() as connection:
+            return [
+                Flagged(
+                    kind=_kind_of(row.key, series.key, row.started_at_ns),
+                    started_at_ns=row.started_at_ns,
+                    detected_at_ns=row.detected_at_ns,
+                    ended_at_ns=row.ended_at_ns,
+                    effect=row.effect,
+                    ci=(row.ci_low, row.ci_high),
+                )
+                for row in connection.execute(query)
+            ]
+
+
+def _kind_of(regression_key: str, series: SeriesKey, started_at_ns: int) -> Kind | None:
+    """The kind is not stored, but the key is made of it: see `Tracker`."""
+    for kind in Kind:
+        text = f"{series.text}|{kind}|slower|{started_at_ns // 10**9}"
+        if hashlib.sha256(text.encode()).hexdigest()[:16] == regression_key:
+            return kind
+    return None

@@ -1,0 +1,171 @@
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from cyclewatch.config.settings import Detection, Settings
+from cyclewatch.daemon.cli.app import app
+from cyclewatch.daemon.cli.model import _duration
+from cyclewatch.daemon.store.database import open_database
+from cyclewatch.daemon.store.unit import Unit
+from cyclewatch.daemon.store.writer import StoreWriter
+from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
+from cyclewatch.detectors.decision import Parameters
+from cyclewatch.detectors.phases import Phase
+from cyclewatch.detectors.windows import cells_of
+from cyclewatch.detectors.workload import WorkloadModel
+from simulated import WINDOW_NS, server
+from units import SECOND
+
+GOLDEN = Path(__file__).parents[2] / "golden/model.json"
+SAVED_NS = 1_800_000_000 * SECOND
+SETTINGS = Settings(detection=Detection(reference_s=100))
+WIDE = {"COLUMNS": "160", "TERM": "dumb"}
+
+
+MODEL = WorkloadModel(
+    Phase.DECODE,
+    coefficients=(5e6, 3e5, 0.0, 200.0),
+    covariance=((4e8, 0.0, 0.0, 0.0), (0.0, 1e6, 0.0, 0.0), (0.0, 0.0, 0.0, 0.0), (0.0, 0.0, 0.0, 100.0)),
+    offsets={8: 0.004, 4: -0.02},
+    offset_windows={8: 90, 4: 12},
+    seen=((1.0, 1.0), (4.0, 11.0), (0.0, 0.0), (2000.0, 6000.0)),
+)
+
+
+class Saved:
+    """A store with saved states, and the command line that looks at it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.database = directory / "cyclewatch.db"
+        self.config = directory / "cyclewatch.toml"
+        self.config.write_text(f"state_dir = '{directory}'\n[detection]\nreference_s = 100\n")
+
+    def store(self, **states: Any) -> None:
+        engine = open_database(f"sqlite:///{self.database}", create=True)
+        StoreWriter(engine, 10).write(
+            Unit(SAVED_NS, states={key.replace("_", "|"): one for key, one in states.items()})
+        )
+        engine.dispose()
+
+    def run(self, *words: str) -> Result:
+        return CliRunner().invoke(app, ["model", "show", *words, "-c", str(self.config)], env=WIDE)
+
+    def json(self, *words: str) -> Any:
+        result = self.run(*words, "--json")
+        assert result.exit_code == 0, result.stderr
+        return json.loads(result.stdout)
+
+
+def state(windows: int, model: WorkloadModel | None = None) -> dict[str, Any]:
+    """What a watch of a decoding server saves after so many windows; requests go from 4 to 11.
+
+    With a `model` it is as if that one had been learned.
+    """
+    watch = SeriesWatch(
+        SeriesKey("server", "tp0", "decode", "f00d"), Parameters.of(SETTINGS.detection, SETTINGS.windows)
+    )
+    sizes = [4 + window % 8 for window in range(windows)]
+    for window, records in server(windows, seed=1, noise=0.002, batch_sizes=sizes):
+        watch.update(window * WINDOW_NS, records, list(cells_of(Phase.DECODE, records)))
+    watch.detector.model = model or watch.detector.model
+    saved: dict[str, Any] = json.loads(json.dumps(watch.state()))
+    return saved
+
+
+@pytest.fixture(name="saved", scope="module")
+def _saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
+    saved = Saved(tmp_path_factory.mktemp("saved"))
+    saved.store(server_tp0_decode_f00d=state(80, MODEL), server_tp1_decode_f00d=state(10))
+    return saved
+
+
+def approximate(value: Any) -> Any:
+    """The same, with fractions compared roughly: they may differ in their last digits between machines."""
+    if isinstance(value, dict):
+        return {key: approximate(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [approximate(one) for one in value]
+    return pytest.approx(value, rel=0.05, abs=1e-3) if isinstance(value, float) else value
+
+
+def test_the_document_is_the_golden_one(saved: Saved) -> None:
+    """The machine-readable contract; users build on it."""
+    assert saved.json() == approximate(json.loads(GOLDEN.read_text()))
+
+
+def test_costs_are_those_of_the_server(tmp_path: Path) -> None:
+    """5 ms, 0.3 ms a request, 0.2 µs a cached token; in nanoseconds."""
+    saved = Saved(tmp_path)
+    saved.store(server_tp0_decode_f00d=state(80))
+    (first,) = saved.json("--target", "server")
+    costs = {one["feature"]: one["ns"] for one in first["costs"]}
+    assert costs["fixed"] == pytest.approx(5e6, rel=0.1)
+    assert costs["kv_tokens"] == pytest.approx(200, rel=0.3)
+    assert costs["batch_size"] + costs["new_tokens"] == pytest.approx(3e5, rel=0.3)
+    assert {one["bucket"] for one in first["offsets"]} <= set(range(4, 12))
+
+
+def test_people_read_costs_in_their_units(saved: Saved) -> None:
+    text = saved.run().stdout
+    assert "server, tp0, decode (configuration f00d)" in text
+    assert "saved 2027-01-15T08:00:00Z, version " in text
+    assert re.search(r"cycle +│ 5 ms +│ 20 µs +│", text)
+    assert re.search(r"request +│ 300 µs +│ 1 µs +│ 4 to 11", text)
+    assert re.search(r"cached token +│ 200 ns +│ 10 ns +│ 2,000 to 6,000", text)
+    assert re.search(r"new token +│ - +│ - +│ none", text)
+    assert re.search(r"8 │ as in the baseline │ +\+0\.40% │ +90", text)
+    assert "server, tp1, decode (configuration f00d)" in text
+    assert "learning the baseline: 50% of it seen" in text
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"), [(5.25e6, "5.25 ms"), (300_000, "300 µs"), (1000, "1 µs"), (200.4, "200 ns"), (0.0, "0 ns")]
+)
+def test_a_cost_is_shown_in_a_unit_that_fits(ns: float, text: str) -> None:
+    assert _duration(ns) == text
+
+
+def test_an_older_state_is_one_sentence_and_does_not_hide_the_others(tmp_path: Path) -> None:
+    saved = Saved(tmp_path)
+    good = state(30)
+    older = {**good, "detector": {**good["detector"], "version": 1}}
+    saved.store(server_tp0_decode_f00d=older, server_tp1_decode_f00d=good, server_tp2_decode_f00d={"number": 1})
+    result = saved.run("--json")
+    assert result.exit_code == 1
+    assert [one["rank"] for one in json.loads(result.stdout)] == ["tp1"]
+    version = good["detector"]["version"]
+    assert result.stderr.splitlines() == [
+        (
+            f"cyclewatch: server|tp0|decode|f00d: detector state of version 1, this release reads {version}; "
+            "the daemon learns this baseline anew"
+        ),
+        "cyclewatch: server|tp2|decode|f00d: not a state of a detector; the daemon learns this baseline anew",
+    ]
+
+
+def test_an_unknown_target_is_one_sentence(saved: Saved) -> None:
+    result = saved.run("--target", "nope")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "cyclewatch: no model of target nope in the store; there is server\n"
+
+
+def test_an_empty_database_is_one_sentence(tmp_path: Path) -> None:
+    saved = Saved(tmp_path)
+    saved.store()
+    result = saved.run()
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "cyclewatch: the store has no model yet: has a server been watched? See `cyclewatch status`\n"
+    )
+
+
+def test_a_missing_database_is_one_sentence_and_none_is_made(tmp_path: Path) -> None:
+    saved = Saved(tmp_path)
+    result = saved.run()
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"cyclewatch: {saved.database}: no database yet")
+    assert not saved.database.exists()
