@@ -12,11 +12,15 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 
+from cyclewatch.config.settings import Detection, Windows
+from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.offline import detect
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.segmentation import segment
+from cyclewatch.detectors.shift_watch import ShiftWatch, Step
 
-STEP_NS = 5_000_000_000
+PARAMETERS = Parameters.of(Detection(), Windows())
+STEP_NS = PARAMETERS.window_ns
 
 
 class Watch(Protocol):
@@ -69,11 +73,17 @@ class Online:
         return [round(at_ns / STEP_NS) - 1 for at_ns in began if at_ns is not None]
 
 
+def began_of(step: Step) -> int | None:
+    """When the change of a step began; what is only measured again is no other change."""
+    return None if step.change is None or step.change.measured_again else step.change.started_at_ns
+
+
 OFFLINE = [
     Offline("segment", lambda values: [shift.position for shift in segment(values, 5, 0.012)], any_value=False),
     Offline("detect", lambda values: [point.index for point in detect(values).change_points], any_value=True),
 ]
-ONLINE: list[Online] = []
+# The CUSUM is no detector of its own: it suspects at every window, and takes NaN and order as its owner hands them.
+ONLINE = [Online("watch", lambda: ShiftWatch(PARAMETERS), began_of, scales=False)]
 
 DETECTORS: list[Offline | Online] = [*OFFLINE, *ONLINE]
 every = pytest.mark.parametrize("detector", DETECTORS, ids=str)

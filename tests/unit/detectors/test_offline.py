@@ -41,22 +41,13 @@ def test_effect_and_interval_are_the_truth() -> None:
     assert point.probability > 0.999
 
 
-@pytest.mark.parametrize(
-    "after",
-    [
-        10.5,
-        pytest.param(
-            20.0,
-            marks=pytest.mark.xfail(reason="the old level, divided by, is taken for known exactly", strict=True),
-        ),
-    ],
-)
+@pytest.mark.parametrize("after", [10.5, 20.0])
 def test_the_interval_of_the_effect_holds_the_truth(after: float) -> None:
-    """Of 200 series 190, with three standard errors of 3.1, and five for what is estimated."""
-    detections = [detect(stepped(10, after, sigma=0.1, seed=seed)) for seed in range(200)]
+    """Of 60 series 57, with three standard errors of 1.7, and two for what is estimated."""
+    detections = [detect(stepped(10, after, sigma=0.1, seed=seed)) for seed in range(60)]
     points = [point for one in detections for point in one.change_points if abs(point.index - 300) <= 2]
-    assert len(points) == 200
-    assert sum(point.ci[0] <= after / 10 - 1 <= point.ci[1] for point in points) >= 175
+    assert len(points) == 60
+    assert sum(point.ci[0] <= after / 10 - 1 <= point.ci[1] for point in points) >= 50
 
 
 def test_a_fall_has_a_negative_effect() -> None:
@@ -163,7 +154,6 @@ def test_large_offsets(offset: float) -> None:
     assert point.after - point.before == pytest.approx(3, abs=0.2)
 
 
-@pytest.mark.xfail(reason="normal equations of values that are not centred lose what is small", strict=True)
 def test_a_huge_offset_with_tiny_noise() -> None:
     """Steps of 1e-4 are what a double of 1e12 can hold."""
     point = only(1e12 + np.round(stepped(), 3))
@@ -178,7 +168,6 @@ def test_one_absurd_value_hides_nothing(spike: float) -> None:
     assert abs(only(values).index - 300) <= 1
 
 
-@pytest.mark.xfail(reason="scaled by the largest value, the others become nothing when squared", strict=True)
 @pytest.mark.parametrize("spike", [1e200, 1.7e308])
 def test_one_value_at_the_end_of_the_range_hides_nothing(spike: float) -> None:
     values = stepped()
@@ -206,19 +195,16 @@ def test_values_of_which_most_are_equal() -> None:
     assert abs(only(5 + base + (np.arange(500) >= 250)).index - 250) <= 2
 
 
-@pytest.mark.xfail(reason="the test takes noise for normal, and one spike among equal values is not", strict=True)
 def test_one_spike_at_the_end_of_equal_values_is_no_change() -> None:
     assert detect(np.concatenate([np.zeros(499), [1.0]])).change_points == ()
 
 
-@pytest.mark.xfail(reason="the test takes noise for normal, and rare events are not", strict=True)
 def test_rare_events_are_no_change() -> None:
     """1 % of the values are 1, the others 0, and that never changes."""
     series = [(np.random.default_rng(seed).uniform(size=500) < 0.01).astype(np.float64) for seed in range(60)]
     assert sum(bool(detect(values).change_points) for values in series) <= 3
 
 
-@pytest.mark.xfail(reason="an exact sawtooth has more harmonics than three waves hold", strict=True)
 def test_an_exact_sawtooth_has_no_change() -> None:
     assert detect(np.tile(np.arange(50.0), 10)).change_points == ()
 
