@@ -61,10 +61,11 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Decision:
-    """Whether a shift counts, and why not where it does not."""
+    """Whether a shift counts, and why not where it does not; `too_small` is one that only hides larger ones."""
 
     accepted: bool
     reason: str
+    too_small: bool = False
 
 
 IMPROVEMENT_PERSISTENCE = 4
@@ -113,7 +114,7 @@ def decide(shift: Shift | None, parameters: Parameters, *, slowed: bool, usual: 
         return Decision(accepted=False, reason=f"may be noise (p = {shift.p_value:.2g})")
     if abs(shift.difference) < parameters.min_shift:
         effect = math.expm1(shift.difference)
-        return Decision(accepted=False, reason=f"smaller than the minimum effect ({effect:+.1%})")
+        return Decision(accepted=False, reason=f"smaller than the minimum effect ({effect:+.1%})", too_small=True)
     if usual is not None and shift.difference > 0 and shift.after - usual < parameters.min_shift:
         return Decision(accepted=False, reason="no slower than at this hour on the days before")
     return Decision(accepted=True, reason="")

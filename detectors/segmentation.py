@@ -59,7 +59,12 @@ class _Segmentation:
         means = self._values[: n // block * block].reshape(-1, block).mean(axis=1)
         coarse = segment(means, self._margin, self._alarm)
         edges = [0, *(shift.position * block for shift in coarse), n]
-        return [self._place(shift, *edges[i : i + 3]) for i, shift in enumerate(coarse)]
+        last = len(coarse) - 1
+        return [
+            # A neighbour's own place is known to a block.
+            self._place(shift, edges[i] + block * (i > 0), edges[i + 1], edges[i + 2] - block * (i < last))
+            for i, shift in enumerate(coarse)
+        ]
 
     def _place(self, coarse: Shift, before: int, position: int, after: int) -> Shift:
         """A shift that was found in means of blocks, at its exact place."""

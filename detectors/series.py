@@ -6,26 +6,25 @@ that can be saved and restored, so that a restarted daemon comes to the same ver
 
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from cyclewatch.collectors.records import Records
 from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.hours import Hours
-from cyclewatch.detectors.normal import normal_tail
+from cyclewatch.detectors.level_watch import LevelWatch
+from cyclewatch.detectors.load_rows import Row, rows_of
 from cyclewatch.detectors.online import Direction, Suspicion
 from cyclewatch.detectors.phases import Floats, Phase
 from cyclewatch.detectors.robust import autocorrelation
-from cyclewatch.detectors.shift import Z_95
 from cyclewatch.detectors.shift_watch import Change, Kind, ShiftWatch
 from cyclewatch.detectors.windows import CellWindow
-from cyclewatch.detectors.workload import Row, WorkloadModel
+from cyclewatch.detectors.workload import WorkloadModel
 
 __all__ = ["Change", "Direction", "Kind", "Level", "SeriesDetector", "Verdict"]
 
-VERSION = 2
+VERSION = 3
 
 _TAIL_QUANTILE = 0.99
 _TAIL_CYCLES_MIN = 100
@@ -70,11 +69,8 @@ class SeriesDetector:
         self.model = WorkloadModel(phase)
         self._reference: list[tuple[int, list[Row]]] = []
         self._discarded = 0
-        self._level = ShiftWatch(parameters)
+        self._level = LevelWatch(parameters)
         self._tail = ShiftWatch(replace(parameters, min_effect=parameters.min_tail_effect), Kind.TAIL)
-        self._hours = Hours()
-        self._stepped = 0.0
-        """Sum of the steps that were reported: what is left of a level without them is season and drift."""
         self._last_ns = -1
 
     @property
@@ -90,7 +86,7 @@ class SeriesDetector:
     @property
     def level(self) -> float:
         """The level taken as normal at present: log of measured over expected, about 0 until a change was confirmed."""
-        return self._level.level
+        return self._level.shifts.level
 
     def update(self, at_ns: int, cycles: Records, cells: Iterable[CellWindow]) -> Verdict:
         """Take the judged cycles of the window that starts at `at_ns` (UTC); windows must come in order of time."""
@@ -100,33 +96,31 @@ class SeriesDetector:
         if len(cycles) < self.parameters.min_cycles:
             return Verdict(reason="too few cycles")
         if not self.settled:
-            return self._learn_baseline(at_ns, list(cells))
+            return self._learn_baseline(at_ns, cycles)
         level = self._measure(at_ns, cycles)
         if level.known < self.parameters.min_cycles:
             self._learn_loads(cells)
             return Verdict(level=level, reason="load not seen before")
-        step = self._level.update(at_ns, level.log_ratio, self._usual)
-        if step.change and not step.change.measured_again:
-            self._stepped += step.change.after - step.change.before
-        if step.suspicion is None and not step.change:
+        step = self._level.update(at_ns, level.log_ratio)
+        if step.suspicion is None and not step.changes:
             self._learn_loads(cells)
-        tail = self._tail.update(at_ns, level.tail)
-        drift = self._drifted(at_ns, level.log_ratio)
-        changes = tuple(change for change in (step.change, tail.change, drift) if change)
+        tail = self._tail.update(at_ns, level.tail).change
+        changes = (*step.changes, tail) if tail else step.changes
         return Verdict(level=level, suspicion=step.suspicion, changes=changes, reason=step.reason)
 
-    def _learn_baseline(self, at_ns: int, cells: list[CellWindow]) -> Verdict:
-        self._reference.append((at_ns, [Row.of(cell) for cell in cells]))
+    def _learn_baseline(self, at_ns: int, cycles: Records) -> Verdict:
+        index = at_ns // self.parameters.window_ns
+        self._reference.append((at_ns, rows_of(self.phase, cycles, index)))
         if len(self._reference) < self.parameters.reference_windows:
             return Verdict(reason="learning the baseline")
         self.model.fit(row for _, rows in self._reference for row in rows)
-        watch = ShiftWatch(self.parameters)
-        watch.discarded = self._discarded
+        watch = LevelWatch(self.parameters)
+        watch.shifts.discarded = self._discarded
         for start_ns, rows in self._reference:
-            watch.update(start_ns, self._cells_level(rows))
-        if watch.discarded > self._discarded:
-            self._reference = self._reference[watch.discarded - self._discarded :]
-            self._discarded = watch.discarded
+            watch.update(start_ns, self._rows_level(rows))
+        if watch.shifts.discarded > self._discarded:
+            self._reference = self._reference[watch.shifts.discarded - self._discarded :]
+            self._discarded = watch.shifts.discarded
             self.model = WorkloadModel(self.phase)
             return Verdict(reason="the baseline was not steady; learning on")
         if not watch.settled:  # loads that came too rarely to be known
@@ -136,8 +130,8 @@ class SeriesDetector:
         self._level = watch
         return Verdict(settled=True, reason="the baseline stands")
 
-    def _cells_level(self, rows: list[Row]) -> float:
-        """Mean log ratio of a window over its known cells, weighted by cycles; NaN without any."""
+    def _rows_level(self, rows: list[Row]) -> float:
+        """Mean log ratio of a window over its known loads, weighted by cycles; NaN without any."""
         known = [row for row in rows if row.bucket in self.model.offsets]
         if not known:
             return math.nan
@@ -163,32 +157,6 @@ class SeriesDetector:
             total=len(cycles),
         )
 
-    def _usual(self, at_ns: int) -> float | None:
-        """The level at this hour on the days before; None before there are two of them."""
-        usual = self._hours.usual(at_ns)
-        return None if usual is None else usual + self._stepped
-
-    def _drifted(self, at_ns: int, log_ratio: float) -> Change | None:
-        drift = None
-        if self._hours.add(at_ns, log_ratio - self._stepped):
-            drift = self._hours.drift(self.parameters.min_shift)
-        if drift is None:
-            return None
-        self._hours.rebase(drift)
-        difference, margin = drift.after - drift.before, Z_95 * drift.error
-        return Change(
-            direction=Direction.SLOWER if difference > 0 else Direction.FASTER,
-            started_at_ns=drift.started_at_ns,
-            detected_at_ns=at_ns,
-            before=drift.before,
-            after=drift.after,
-            effect=math.expm1(difference),
-            ci=(math.expm1(difference - margin), math.expm1(difference + margin)),
-            probability=1.0 - 2 * normal_tail(abs(difference) / drift.error) if drift.error else 1.0,
-            windows_after=drift.points,
-            kind=Kind.DRIFT,
-        )
-
     def _learn_loads(self, cells: Iterable[CellWindow]) -> None:
         self.model.learn(cells, self.parameters.reference_windows // 2, self.level)
 
@@ -197,12 +165,10 @@ class SeriesDetector:
         return {
             "version": VERSION,
             "model": self.model.state(),
-            "reference": [[start_ns, [asdict(row) for row in rows]] for start_ns, rows in self._reference],
+            "reference": [[start_ns, [astuple(row) for row in rows]] for start_ns, rows in self._reference],
             "discarded": self._discarded,
             "level": self._level.state(),
             "tail": self._tail.state(),
-            "hours": self._hours.state(),
-            "stepped": self._stepped,
             "last_ns": self._last_ns,
         }
 
@@ -216,10 +182,8 @@ class SeriesDetector:
         if state["version"] != VERSION:
             raise ValueError(f"detector state of version {state['version']}, this release reads {VERSION}")
         self.model = WorkloadModel.from_state(state["model"])
-        self._reference = [(int(start_ns), [Row(**row) for row in rows]) for start_ns, rows in state["reference"]]
+        self._reference = [(int(start_ns), [Row(*row) for row in rows]) for start_ns, rows in state["reference"]]
         self._discarded = int(state["discarded"])
         self._level.restore(state["level"])
         self._tail.restore(state["tail"])
-        self._hours.restore(state["hours"])
-        self._stepped = float(state["stepped"])
         self._last_ns = int(state["last_ns"])

@@ -18,6 +18,10 @@ _PRICE = 3.0
 of all places is taken, makes none."""
 
 
+_COUNTS = 24
+"""How many numbers of levels are tried."""
+
+
 def levels_at_once(values: Floats, margin: int) -> list[int]:
     """Where levels begin in `values`, shape (n,), in order, if levels explain them better than wandering noise does."""
     n = len(values)
@@ -28,14 +32,15 @@ def levels_at_once(values: Floats, margin: int) -> list[int]:
     best: list[int] = []
     least = 0.0
     for phi in (np.zeros(0), _phi_by_differences(values)):
-        positions = _striking(values, phi, margin)
-        if not positions:
-            continue
-        means = [part - part.mean() for part in np.split(values, positions)]
-        levels = _error(np.concatenate(means))
-        cost = n * math.log(max(levels, 1e-12) / max(wandering, 1e-12)) + (2 * math.log(n) + _PRICE) * len(positions)
-        if cost < least:
-            best, least = positions, cost
+        striking = _striking(values, phi, margin)
+        # A clear level must not pay for chance ones, so fewer are tried too: the most striking ones.
+        for count in np.unique(np.linspace(1, len(striking), min(len(striking), _COUNTS)).astype(int)):
+            positions = sorted(striking[:count])
+            means = [part - part.mean() for part in np.split(values, positions)]
+            levels = _error(np.concatenate(means))
+            cost = n * math.log(max(levels, 1e-12) / max(wandering, 1e-12)) + (2 * math.log(n) + _PRICE) * count
+            if cost < least:
+                best, least = positions, cost
     return best
 
 
@@ -58,7 +63,7 @@ def _phi_by_differences(values: Floats) -> Floats:
 
 
 def _striking(values: Floats, phi: Floats, margin: int) -> list[int]:
-    """Splits that stand out in parts of every length, which overlap by half, the most striking first taken.
+    """Splits that stand out in parts of every length, which overlap by half; the most striking first.
 
     Seeded binary segmentation: Kovács, Bühlmann, Li and Munk, Biometrika 110, 2023.
     """
@@ -72,7 +77,7 @@ def _striking(values: Floats, phi: Floats, margin: int) -> list[int]:
         begin, end = begins[index], ends[index]
         if not any(begin < position < end for position in taken):
             taken.append(int(splits[index]))
-    return sorted(position + len(phi) for position in taken)
+    return [position + len(phi) for position in taken]
 
 
 def _parts(errors: Floats, margin: int) -> tuple[Integers, Integers, Integers, Floats]:

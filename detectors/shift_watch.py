@@ -32,6 +32,9 @@ _UNSTEADY_P = 0.01
 _DISCARD_MAX = 2
 """How many lengths of the baseline may be discarded because it was not steady."""
 
+_LOOKS = 4
+"""How often the test looks on after a shift too small to matter."""
+
 _SUSPECTED_MAX = 64
 """Windows after which a suspicion that nothing came of is dropped: the level taken as normal was not quite right."""
 
@@ -169,12 +172,26 @@ class ShiftWatch:
         known = np.array(self._phi)
         if len(values) >= _OWN_NOISE_MIN and not worth_testing(values, _MARGIN, known):
             return None, "nothing found"
-        phi = known if len(values) < _OWN_NOISE_MIN else None
-        shift = most_likely_shift(values, _MARGIN, phi=phi)
-        decision = decide(shift, self.parameters, slowed=self._origin is not None, usual=usual)
-        if shift is None or not decision.accepted:
-            return None, decision.reason
-        return self._changed(shift, at_ns), ""
+        begin, reason = 0, ""
+        for _ in range(_LOOKS):
+            phi = known if len(values) - begin < _OWN_NOISE_MIN else None
+            shift = most_likely_shift(values[begin:], _MARGIN, phi=phi)
+            decision = decide(shift, self.parameters, slowed=self._origin is not None, usual=usual)
+            reason = decision.reason
+            if shift is None:
+                break
+            shift = replace(shift, position=shift.position + begin)
+            if decision.accepted and self._holds(values, shift):
+                return self._changed(shift, at_ns), ""
+            if not decision.too_small:
+                break
+            begin = shift.position  # what is too small to matter must not hide what comes after it
+        return None, reason
+
+    def _holds(self, values: Floats, shift: Shift) -> bool:
+        """Whether the last windows are still nearer to the new level: what is over again has not lasted."""
+        last = float(np.median(values[-max(self.parameters.persistence_windows // 4, 1) :]))
+        return abs(last - shift.after) < abs(last - shift.before)
 
     def _end(self, at_ns: int) -> Change | None:
         """The change that ends the confirmed slowdown, where the last windows show that it has gone."""
