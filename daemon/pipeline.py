@@ -17,6 +17,7 @@ from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.unit import (
     ChangeEvent,
+    Replaced,
     RingPosition,
     Run,
     StoredLevel,
@@ -154,6 +155,8 @@ class Pipeline:
         run, events = self._runs.of_ring(batch.ring, batch.target)
         self._unit.runs.append(run)
         self._note_events(events)
+        if any(event.kind != "restart" for event in events):
+            self._unit.replaced.append(Replaced(run.target, run.fingerprint, run.started_at_ns))
         saved = self._positions.pop(batch.ring.key, None)
         last_window = saved.last_window if saved else now.monotonic_ns // self._length_ns - 10**6
         track = RingTrack(
@@ -221,7 +224,7 @@ class Pipeline:
                 median_s=float(np.median(cycles["cycle_ns"])) / 1e9,
                 ratio=math.exp(verdict.level.log_ratio) if verdict.level is not None and known else None,
                 baseline_progress=watch.detector.progress,
-                regression_open=watch.regressed,
+                regression_open=bool(watch.open_regressions()),
             )
 
     def _watch(self, track: RingTrack, phase: str) -> SeriesWatch | None:
@@ -245,6 +248,8 @@ class Pipeline:
                 log.warning("the saved baseline is unusable; learning it anew", key=key.text, reason=str(error))
                 watch = SeriesWatch(key, self._parameters)
         track.watches[phase] = watch
+        for regression in watch.open_regressions():  # a configuration that came back has what was open of it again
+            self._store_regression(track, watch, regression)
         return watch
 
     def _found(self, track: RingTrack, watch: SeriesWatch, one: Found) -> None:
@@ -252,18 +257,8 @@ class Pipeline:
         regression = one.regression
         if regression.state is not State.RESOLVED:
             watch.note(regression.kind, self._findings(track, watch.key.phase, regression))
+        self._store_regression(track, watch, regression)
         found = watch.findings(regression.kind)
-        self._unit.regressions.append(
-            StoredRegression(
-                track.run.key,
-                track.run.target,
-                track.rank,
-                watch.key.phase,
-                regression,
-                found.split,
-                found.causes,
-            )
-        )
         if one.is_new and regression.state is State.OPEN:
             self._metrics.regressions.labels(track.run.target).inc()
         tell = log.info if one.is_measured_again else log.warning
@@ -277,6 +272,13 @@ class Pipeline:
             effect=f"{regression.effect:+.1%}",
             ci=f"{regression.ci[0]:+.1%} to {regression.ci[1]:+.1%}",
             cause=found.causes[0]["subject"] if found.causes else "not shown",
+        )
+
+    def _store_regression(self, track: RingTrack, watch: SeriesWatch, regression: Regression) -> None:
+        found = watch.findings(regression.kind)
+        run, phase = track.run, watch.key.phase
+        self._unit.regressions.append(
+            StoredRegression(run.key, run.target, track.rank, phase, regression, found.split, found.causes)
         )
 
     def _findings(self, track: RingTrack, phase: str, regression: Regression) -> Findings:

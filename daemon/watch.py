@@ -63,10 +63,9 @@ class SeriesWatch:
         self._trackers = {kind: Tracker(key.text, parameters) for kind in Kind}
         self._findings: dict[Kind, Findings] = {}
 
-    @property
-    def regressed(self) -> bool:
-        """Whether any regression is open."""
-        return any(tracker.open for tracker in self._trackers.values())
+    def open_regressions(self) -> list[Regression]:
+        """What is open, of every kind."""
+        return [tracker.open for tracker in self._trackers.values() if tracker.open]
 
     def update(self, start_ns: int, cycles: Records, cells: Sequence[CellWindow]) -> tuple[Verdict, list[Found]]:
         """Take one window; the regressions that are new or altered by it."""

@@ -177,7 +177,7 @@ class ShiftWatch:
             phi = known if len(values) - begin < _OWN_NOISE_MIN else None
             shift = most_likely_shift(values[begin:], _MARGIN, phi=phi)
             decision = decide(shift, self.parameters, slowed=self._origin is not None, usual=usual)
-            reason = decision.reason
+            reason = reason or decision.reason
             if shift is None:
                 break
             shift = replace(shift, position=shift.position + begin)

@@ -66,6 +66,7 @@ def regression_document(view: RegressionView) -> dict[str, Any]:
         "phase": view.phase,
         "state": view.state,
         "direction": view.direction,
+        "kind": view.kind,
         "started_at": utc(view.started_at_ns),
         "detected_at": utc(view.detected_at_ns),
         "ended_at": utc(view.ended_at_ns),
@@ -80,7 +81,7 @@ def _print_table(views: list[RegressionView]) -> None:
     from rich.table import Table
 
     table = Table()
-    for column in ("id", "target", "rank", "phase", "state", "since", "effect", "first cause"):
+    for column in ("id", "target", "rank", "phase", "kind", "state", "since", "effect", "first cause"):
         table.add_column(column)
     for view in views:
         table.add_row(
@@ -88,6 +89,7 @@ def _print_table(views: list[RegressionView]) -> None:
             view.target,
             view.rank,
             view.phase,
+            view.kind,
             view.state,
             utc(view.started_at_ns),
             f"{view.effect:+.1%} ({view.ci[0]:+.1%} to {view.ci[1]:+.1%})",

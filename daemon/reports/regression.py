@@ -4,6 +4,12 @@ from datetime import UTC, datetime
 
 from cyclewatch.daemon.store.history import RegressionView
 
+_KINDS = {
+    "level": "a step of the median cycle",
+    "tail": "the slowest cycles against the others",
+    "drift": "slowly, against a day that was pinned",
+}
+
 
 def regression_markdown(view: RegressionView) -> str:
     """What got slower, by how much, since when, and why; with the split and the evidence."""
@@ -12,6 +18,7 @@ def regression_markdown(view: RegressionView) -> str:
         f"# {view.target}: {view.phase} is {abs(view.effect):.1%} {verb}",
         "",
         f"- rank: {view.rank}",
+        f"- kind: {_KINDS.get(view.kind, view.kind)}",
         f"- state: {view.state}",
         f"- since: {_time(view.started_at_ns)}, found {_seconds(view.detected_at_ns - view.started_at_ns)} later",
         f"- effect: {view.effect:+.1%}, 95 % interval {view.ci[0]:+.1%} to {view.ci[1]:+.1%}",

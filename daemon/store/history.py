@@ -37,6 +37,7 @@ class RegressionView:
     phase: str
     state: str
     direction: str
+    kind: str
     started_at_ns: int
     detected_at_ns: int
     ended_at_ns: int | None
@@ -210,6 +211,7 @@ def _view(row: Any) -> RegressionView:  # noqa: ANN401 (a row of the regressions
         phase=row.phase,
         state=row.state,
         direction=row.direction,
+        kind=row.kind,
         started_at_ns=row.started_at_ns,
         detected_at_ns=row.detected_at_ns,
         ended_at_ns=row.ended_at_ns,

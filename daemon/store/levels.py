@@ -1,6 +1,5 @@
 """Stored levels, series by series, for a back-test."""
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -28,7 +27,7 @@ class LevelSeries:
 class Flagged:
     """A slowdown that the daemon flagged; its kind is None where it cannot be told."""
 
-    kind: Kind | None
+    kind: Kind
     started_at_ns: int
     detected_at_ns: int
     ended_at_ns: int | None
@@ -116,7 +115,7 @@ class StoredLevels:
         with self._engine.connect() as connection:
             return [
                 Flagged(
-                    kind=_kind_of(row.key, series.key, row.started_at_ns),
+                    kind=Kind(row.kind),
                     started_at_ns=row.started_at_ns,
                     detected_at_ns=row.detected_at_ns,
                     ended_at_ns=row.ended_at_ns,
@@ -125,12 +124,3 @@ class StoredLevels:
                 )
                 for row in connection.execute(query)
             ]
-
-
-def _kind_of(regression_key: str, series: SeriesKey, started_at_ns: int) -> Kind | None:
-    """The kind is not stored, but the key is made of it: see `Tracker`."""
-    for kind in Kind:
-        text = f"{series.text}|{kind}|slower|{started_at_ns // 10**9}"
-        if hashlib.sha256(text.encode()).hexdigest()[:16] == regression_key:
-            return kind
-    return None

@@ -153,6 +153,7 @@ class RegressionRow(Base):
     phase: Mapped[str] = mapped_column(String(32))
     state: Mapped[str] = mapped_column(String(16), index=True)
     direction: Mapped[str] = mapped_column(String(16))
+    kind: Mapped[str] = mapped_column(String(16), server_default="level")
     started_at_ns: Mapped[int] = mapped_column(BigInteger, index=True)
     detected_at_ns: Mapped[int] = mapped_column(BigInteger)
     ended_at_ns: Mapped[int | None] = mapped_column(BigInteger)

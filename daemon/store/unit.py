@@ -106,6 +106,15 @@ class StoredRegression:
     causes: tuple[Mapping[str, Any], ...] = field(hash=False)
 
 
+@dataclass(frozen=True)
+class Replaced:
+    """A target runs in another configuration since `at_ns`: what is open of the ones before is over."""
+
+    target: str
+    fingerprint: str
+    at_ns: int
+
+
 @dataclass
 class Unit:
     """All of one turn; empty lists where there is nothing."""
@@ -118,6 +127,7 @@ class Unit:
     samples: list[StoredSample] = field(default_factory=list)
     events: list[ChangeEvent] = field(default_factory=list)
     regressions: list[StoredRegression] = field(default_factory=list)
+    replaced: list[Replaced] = field(default_factory=list)
     states: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     status: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import structlog
-from sqlalchemy import Connection, Engine, Table, select
+from sqlalchemy import Connection, Engine, Table, select, update
 from sqlalchemy.exc import (
     DataError,
     DBAPIError,
@@ -22,7 +22,7 @@ from sqlalchemy.exc import (
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import reason_of
-from cyclewatch.daemon.store.unit import StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
+from cyclewatch.daemon.store.unit import Replaced, StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
 
 log = structlog.get_logger(__name__)
 
@@ -87,6 +87,7 @@ class StoreWriter:
         next_one.runs = oldest.runs + next_one.runs
         next_one.events = oldest.events + next_one.events
         next_one.regressions = oldest.regressions + next_one.regressions
+        next_one.replaced = oldest.replaced + next_one.replaced
         next_one.rings = list({ring.key: ring for ring in oldest.rings + next_one.rings}.values())
         next_one.states = {**oldest.states, **next_one.states}
         next_one.status = {**oldest.status, **next_one.status}
@@ -174,6 +175,8 @@ class StoreWriter:
             ("key",),
             keep=("run_id", "detected_at_ns", "started_at_ns"),
         )
+        for replaced in unit.replaced:
+            _end_of_configuration(connection, replaced)
         states = [{"key": key, "updated_at_ns": unit.at_ns, "state": dict(state)} for key, state in unit.states.items()]
         _upsert(connection, models.DetectorStateRow, states, ("key",))
         status = [
@@ -237,6 +240,7 @@ class StoreWriter:
             "phase": row.phase,
             "state": found.state.value,
             "direction": found.direction.value,
+            "kind": found.kind.value,
             "started_at_ns": found.started_at_ns,
             "detected_at_ns": found.detected_at_ns,
             "ended_at_ns": found.ended_at_ns,
@@ -247,6 +251,18 @@ class StoreWriter:
             "split": [dict(part) for part in row.split],
             "causes": [dict(cause) for cause in row.causes],
         }
+
+
+def _end_of_configuration(connection: Connection, replaced: Replaced) -> None:
+    """End what is open of every other configuration of a target: nobody watches it any more."""
+    others = select(models.RunRow.id).where(
+        models.RunRow.target == replaced.target, models.RunRow.fingerprint != replaced.fingerprint
+    )
+    connection.execute(
+        update(models.RegressionRow)
+        .where(models.RegressionRow.state == "open", models.RegressionRow.run_id.in_(others))
+        .values(state="resolved", ended_at_ns=replaced.at_ns)
+    )
 
 
 def _may_pass(error: Exception) -> bool:

@@ -133,6 +133,7 @@ def test_regressions_as_json_have_the_documented_shape(found: Shell) -> None:
         "phase": "decode",
         "state": "open",
         "direction": "slower",
+        "kind": "level",
         "started_at": "2027-01-15T08:00:00Z",
         "detected_at": "2027-01-15T08:00:40Z",
         "ended_at": None,

@@ -109,7 +109,8 @@ def test_an_open_regression_is_still_known_and_ends_after_a_restart(watched: Wat
     assert (after.id, after.state, after.started_at_ns) == (before.id, "resolved", before.started_at_ns)
     assert after.detected_at_ns == before.detected_at_ns
     assert after.ended_at_ns is not None
-    assert after.causes == before.causes
+    # Measured again while it lasted, so that the figures behind a cause may differ, but not the cause.
+    assert [cause["subject"] for cause in after.causes] == [cause["subject"] for cause in before.causes]
 
 
 def test_a_daemon_that_was_away_for_minutes_finds_what_began_meanwhile(watched: Watched) -> None:

@@ -14,6 +14,7 @@ from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.unit import (
+    Replaced,
     RingPosition,
     StoredLevel,
     StoredSample,
@@ -313,3 +314,13 @@ def test_a_unit_that_no_database_would_take_does_not_stop_the_others(store: Stor
     assert "behind" in {row.key for row in store.rows(models.RegressionRow)}
     assert store.writer.pending == 0
     assert store.writer.failures > 0
+
+
+def test_what_is_open_ends_with_its_configuration(store: Store) -> None:
+    """And only that: of the configuration that runs now, and of other servers, nothing ends."""
+    store.writer.write(unit())
+    at_ns = 500 * SECOND
+    for target, fingerprint, ended in (("other", "0ff", False), ("server", "f00d", False), ("server", "0ff", True)):
+        store.writer.write(Unit(at_ns, replaced=[Replaced(target, fingerprint, at_ns)]))
+        (found,) = store.history.regressions()
+        assert (found.state, found.ended_at_ns) == (("resolved", at_ns) if ended else ("open", None))

@@ -161,7 +161,6 @@ def test_short_levels_are_seen_in_short_series_only(n: int) -> None:
         assert {at + 3, at + 3 + 10 * block} <= set(found(enough))
 
 
-@pytest.mark.xfail(reason="two changes that are near in blocks may both be placed at the larger one", strict=True)
 def test_changes_near_each_other_in_a_long_series_are_placed_apart() -> None:
     truth = levels((1163, 0), (321, -7), (143, 8), (88, 7), (60, -53), (91, 39), (38_134, 0))
     for seed in range(3):
