@@ -161,13 +161,6 @@ def test_too_short_a_time_says_so(past: Past) -> None:
     assert "too few windows for a baseline: nothing can be flagged" in text
 
 
-def test_a_kind_that_cannot_be_told_is_none(past: Past) -> None:
-    """As of a regression whose key is made in another way."""
-    unknown = replace(REGRESSION, key="other", started_at_ns=BEGAN_NS, detected_at_ns=BEGAN_NS + 40 * SECOND)
-    past.store(Unit(0, regressions=[stored(unknown)]))
-    assert [one["kind"] for one in past.json()["series"][0]["then"]] == [None, "tail"]
-
-
 def test_a_fortnight_is_read_by_the_day(past: Past) -> None:
     """Levels of far apart times are all there, once each."""
     later = [replace(one, level=replace(one.level, at_ns=one.level.at_ns + 14 * 86_400 * SECOND)) for one in levels()]

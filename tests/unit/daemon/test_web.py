@@ -95,7 +95,7 @@ def test_after_stop_the_port_is_free_and_the_thread_gone() -> None:
     deadline = time.monotonic() + 5
     while threading.active_count() > threads and time.monotonic() < deadline:
         time.sleep(0.01)  # the workers that answered are told to end, not waited for
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # those of other tests may have ended meanwhile
     with serving(Web(port=port), app()) as server:
         assert httpx.get(f"{server.url}/healthz").status_code == 200
 
