@@ -86,7 +86,7 @@ class Detection(Section):
     )
     persistence_s: Seconds = Field(default=60.0, description="Seconds a change must last before it is reported.")
     false_alarms_per_hour: Annotated[float, Field(gt=0, le=10)] = Field(
-        default=0.0015, description="False alarms allowed to one series: the noise of this hour taken for a change."
+        default=0.0003, description="False alarms allowed to one series: the noise of this hour taken for a change."
     )
     history_s: Seconds = Field(default=7200.0, description="Seconds of windows the confirmation looks back over.")
     min_cycles: int = Field(default=10, ge=1, le=100_000, description="Fewest cycles that make a window count.")

@@ -21,6 +21,9 @@ Z_95 = 1.959964
 
 _ROUNDS = 4
 _CLIP_SIGMAS = 2.0
+_RANKS_MIN = 40
+"""Values from which on ranks can object: of fewer they are never sure."""
+
 _RANKS_OBJECT = 0.05
 """Above this p-value by ranks alone, no shift is surer than its ranks say; below it their limited range hides how sure
 it is."""
@@ -85,6 +88,8 @@ def most_likely_shift(
         return None
     problem = _Problem(_tame(values, rough.position), columns, phi)
     shift = problem.describe(problem.best_shift(margin))
+    if n < _RANKS_MIN:
+        return shift
     # A few far values in a row move a level, but hardly the ranks, even if their noise were independent.
     by_ranks = ranked.describe(rough).p_value
     return replace(shift, p_value=max(shift.p_value, by_ranks)) if by_ranks > _RANKS_OBJECT else shift

@@ -48,6 +48,7 @@ WINDOW_NS = 5 * 10**9
 HOUR_WINDOWS = 720
 HOURS_A_RUN = 10
 BASELINE_WINDOWS = 180
+HISTORY_WINDOWS = 1440  # a server that has run for two hours: what a small step is held against
 """Windows before anything counts: 10 minutes of baseline, and 5 more for phases with too few cycles now and then."""
 OBSERVED_WINDOWS = 360
 STARTS = 120
@@ -146,7 +147,7 @@ def tasks(hours: float, runs: int, others: float) -> list[Task]:
         planned += [Task(noise, seed + run, windows) for run in range(max(1, round(hours * share / HOURS_A_RUN)))]
         for kind, (size, min_effect) in enumerate(STEPS.items()):
             for run in range(max(1, round(runs * share))):
-                start = BASELINE_WINDOWS + run * 37 % STARTS
+                start = HISTORY_WINDOWS + run * 37 % STARTS
                 one = seed + (kind + 1) * 100_000 + run
                 planned.append(Task(noise, one, start + OBSERVED_WINDOWS, start, size, min_effect))
     return planned

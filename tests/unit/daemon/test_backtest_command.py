@@ -19,7 +19,7 @@ from cyclewatch.detectors.online import Direction
 from cyclewatch.detectors.series import Level
 from cyclewatch.detectors.shift_watch import Change, Kind
 from cyclewatch.detectors.tracking import Regression, Tracker
-from units import REGRESSION, RUN, SECOND, stored
+from units import RUN, SECOND, stored
 
 GOLDEN = Path(__file__).parents[2] / "golden/backtest.json"
 BEGAN_NS = 1_800_000_000 * SECOND

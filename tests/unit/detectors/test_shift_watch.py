@@ -124,7 +124,7 @@ def test_a_step_is_found_as_soon_as_it_has_lasted() -> None:
 
 @pytest.mark.parametrize("phi", [0.0, 0.5])
 def test_noise_alone(phi: float) -> None:
-    """12 series of an hour; 0.0015 false alarms an hour are allowed to each."""
+    """12 series of an hour; 0.0003 false alarms an hour are allowed to each."""
     assert sum(bool(changes(watched(noise(720, seed, phi))[1])) for seed in range(12)) == 0
 
 
