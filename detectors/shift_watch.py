@@ -115,11 +115,6 @@ class ShiftWatch:
         """The level taken as normal at present."""
         return self._level
 
-    @property
-    def learned(self) -> int:
-        """Values of the baseline so far."""
-        return len(self._history)
-
     def update(self, at_ns: int, value: float, usual: Callable[[int], float | None] = lambda _: None) -> Step:
         """Take the value of the window that starts at `at_ns` (UTC); windows must come in order of time.
 

@@ -27,7 +27,6 @@ __all__ = ["FEATURES", "Coefficient", "Explanation", "Offset", "Row", "WorkloadM
 VERSION = 2
 
 _ROUNDS = 3
-_TINY = 1e-100
 _CELLS_MAX = 512
 _CELL_WINDOWS_MIN = 3
 _FAR = 1.5
@@ -170,22 +169,6 @@ class WorkloadModel:
         expected = offsets + self._log_bound(self._design(*load, attended_pairs(*load)))
         ratio: Floats = np.log(records["cycle_ns"].astype(np.float64)) - expected
         return ratio, np.isfinite(ratio)
-
-    def leverage(self, records: Records) -> Floats:
-        """How doubts about the coefficients bear on the level of these cycles, shape (p,).
-
-        Between the levels of two sets of cycles, the model is wrong by a standard error of the length of the
-        difference of their leverages: what a change of load may look like without any other change.
-        """
-        load = [records[name].astype(np.float64) for name in ("batch_size", "new_tokens", "kv_tokens")]
-        design = self._design(*load, attended_pairs(*load))
-        share = (design / np.exp(self._log_bound(design))[:, None]).mean(axis=0)
-        covariance = np.array(self.covariance)
-        error = np.sqrt(np.diag(covariance))
-        scale = np.maximum(error, _TINY)
-        variance, direction = np.linalg.eigh(covariance / np.outer(scale, scale))
-        turned: Floats = np.sqrt(np.maximum(variance, 0.0)) * ((share * error) @ direction)
-        return turned
 
     def explain(self) -> Explanation:
         """What the model knows: its coefficients and its offsets, the largest offset first."""

@@ -239,20 +239,6 @@ def test_scaling_all_times_moves_no_ratio(factor: float, seed: int) -> None:
     assert one.offsets.keys() == other.offsets.keys()
 
 
-def test_leverage_tells_how_wrong_the_level_may_be_at_another_load() -> None:
-    """Over many references the level moves between two loads as much as the leverages say."""
-    random = np.random.default_rng(0)
-    low, high = (_decodes(random, size, 1000, noise=0.0) for size in (8, 24))
-    moved, said = [], []
-    for seed in range(12):
-        model = _fitted(_reference(seed, windows=60))
-        moved.append(float(np.nanmedian(model.log_ratio(high)[0]) - np.nanmedian(model.log_ratio(low)[0])))
-        said.append(float(np.linalg.norm(model.leverage(high) - model.leverage(low))))
-    rms = float(np.sqrt(np.mean(np.square(moved))))
-    assert 0.5 < rms / np.mean(said) < 2
-    assert np.linalg.norm(model.leverage(low) - model.leverage(low)) == 0
-
-
 def test_state_goes_through_json_and_back() -> None:
     """Fitted, with loads half learned: the same model."""
     model = _fitted(_reference(9))
