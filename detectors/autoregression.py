@@ -34,6 +34,11 @@ def fit(residuals: Floats, order: int) -> Floats:
     return phi * (_PERSISTENCE_MAX / total) if total > _PERSISTENCE_MAX else phi
 
 
+def fit_best(residuals: Floats) -> Floats:
+    """Coefficients of the order that `choose_order` gives, shape (order,)."""
+    return fit(residuals, choose_order(residuals))
+
+
 def choose_order(residuals: Floats) -> int:
     """The order with the least penalised error: 0 to `ORDER_MAX`, and to one coefficient for 25 points."""
     n = len(residuals)

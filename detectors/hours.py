@@ -200,7 +200,7 @@ class Hours:
         rest = levels - times * float(times @ levels) / max(float(times @ times), 1.0)
         freedom = len(rest) - len(np.unique(hours % _DAY_HOURS)) - 1
         rest = clip_outliers(rest, 0.0, robust_sigma(rest))
-        phi = autoregression.fit(rest, autoregression.choose_order(rest))
+        phi = autoregression.fit_best(rest)
         errors = autoregression.whiten(rest, phi)
         variance = float(errors @ errors) / len(errors) * len(rest) / freedom
         return math.sqrt(variance) / (1 - float(phi.sum())) * (1 + _DAY_HOURS / len(rest))

@@ -1,14 +1,12 @@
 """Watching a level as it comes: lasting shifts, with what every day brings taken into account, and slow drift."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.hours import Drift, Hours
 from cyclewatch.detectors.normal import normal_tail
-from cyclewatch.detectors.online import Direction, Suspicion
-from cyclewatch.detectors.shift import Z_95
+from cyclewatch.detectors.online import Suspicion
 from cyclewatch.detectors.shift_watch import Change, Kind, ShiftWatch
 
 
@@ -75,16 +73,14 @@ class LevelWatch:
 
 
 def _change_of(drift: Drift, at_ns: int) -> Change:
-    difference, margin = drift.after - drift.before, Z_95 * drift.error
-    return Change(
-        direction=Direction.SLOWER if difference > 0 else Direction.FASTER,
+    size = abs(drift.after - drift.before)
+    return Change.between(
+        drift.before,
+        drift.after,
+        drift.error,
         started_at_ns=drift.started_at_ns,
         detected_at_ns=at_ns,
-        before=drift.before,
-        after=drift.after,
-        effect=math.expm1(difference),
-        ci=(math.expm1(difference - margin), math.expm1(difference + margin)),
-        probability=1.0 - 2 * normal_tail(abs(difference) / drift.error) if drift.error else 1.0,
+        probability=1.0 - 2 * normal_tail(size / drift.error) if drift.error else 1.0,
         windows_after=drift.points,
         kind=Kind.DRIFT,
     )

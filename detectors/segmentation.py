@@ -121,8 +121,4 @@ class _Segmentation:
         parts = np.split(self._values, positions)
         residuals = np.concatenate([part - np.median(part) for part in parts])
         low, high = np.quantile(residuals, (0.01, 0.99))
-        self._phi = _noise_of(np.clip(residuals, low, high))
-
-
-def _noise_of(residuals: Floats) -> Floats:
-    return autoregression.fit(residuals, autoregression.choose_order(residuals))
+        self._phi = autoregression.fit_best(np.clip(residuals, low, high))

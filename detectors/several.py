@@ -46,7 +46,7 @@ def levels_at_once(values: Floats, margin: int) -> list[int]:
 
 def _error(residuals: Floats) -> float:
     """Mean square of what an autoregression leaves."""
-    errors = whiten(residuals, autoregression.fit(residuals, autoregression.choose_order(residuals)))
+    errors = whiten(residuals, autoregression.fit_best(residuals))
     return float(errors @ errors) / len(errors)
 
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -65,6 +65,19 @@ class Change:
     kind: Kind = Kind.LEVEL
     measured_again: bool = False
     """Nothing new has happened: the size of the open slowdown is known better."""
+
+    @classmethod
+    def between(cls, before: float, after: float, error: float, **facts: Any) -> Self:  # noqa: ANN401 (other fields)
+        """The change between two levels whose difference has this standard error; `facts` are the other fields."""
+        difference, margin = after - before, Z_95 * error
+        return cls(
+            direction=Direction.SLOWER if difference > 0 else Direction.FASTER,
+            before=before,
+            after=after,
+            effect=math.expm1(difference),
+            ci=(math.expm1(difference - margin), math.expm1(difference + margin)),
+            **facts,
+        )
 
 
 @dataclass(frozen=True)
@@ -155,7 +168,7 @@ class ShiftWatch:
             return Step(reason="the baseline was not steady; learning on")
         residuals = values - np.median(values)
         residuals = clip_outliers(residuals, 0.0, robust_sigma(residuals))
-        phi = autoregression.fit(residuals, autoregression.choose_order(residuals))
+        phi = autoregression.fit_best(residuals)
         self._phi = tuple(float(one) for one in phi)
         self._sigma = robust_sigma(autoregression.whiten(residuals, phi)) / (1 - float(phi.sum()))
         self._arm(float(np.median(values)))
@@ -214,15 +227,12 @@ class ShiftWatch:
             if self._origin is not None and not left_over(shift.after, self._origin, self._level, self.parameters):
                 self._origin = None
         self._arm(shift.after)
-        low, high = shift.interval
-        return Change(
-            direction=Direction.SLOWER if slower else Direction.FASTER,
+        return Change.between(
+            shift.before,
+            shift.after,
+            shift.error,
             started_at_ns=started_at_ns,
             detected_at_ns=at_ns + self.parameters.window_ns,
-            before=shift.before,
-            after=shift.after,
-            effect=math.expm1(shift.difference),
-            ci=(math.expm1(low), math.expm1(high)),
             probability=1.0 - shift.p_value,
             windows_after=shift.values_after,
             kind=self.kind,
@@ -242,19 +252,18 @@ class ShiftWatch:
         self._opened = replace(opened, measure_at=2 * len(values))
         self._arm(after)
         error = math.hypot(opened.before_error, self._sigma / math.sqrt(len(values)))
-        return Change(
-            direction=Direction.SLOWER,
+        found = Change.between(
+            opened.before,
+            after,
+            error,
             started_at_ns=opened.started_at_ns,
             detected_at_ns=at_ns + self.parameters.window_ns,
-            before=opened.before,
-            after=after,
-            effect=math.expm1(after - opened.before),
-            ci=(math.expm1(after - opened.before - Z_95 * error), math.expm1(after - opened.before + Z_95 * error)),
             probability=opened.probability,
             windows_after=len(values),
             kind=self.kind,
             measured_again=True,
         )
+        return replace(found, direction=Direction.SLOWER)  # the open slowdown, even if hardly anything of it is left
 
     def _values(self) -> Floats:
         return np.array([value for _, value in self._history])
