@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Sample
 
 
@@ -26,6 +27,11 @@ class Collector(Protocol):
     @property
     def interval_s(self) -> float:
         """Seconds between two calls."""
+        ...
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """Every kind of reading it can give, and no reading is of another kind."""
         ...
 
     def collect(self, now: Now) -> Iterable[Sample]:

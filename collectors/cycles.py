@@ -7,6 +7,7 @@ from pathlib import Path
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.procfs import FormatError, parse_stat
+from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import CycleBatch, Failure, NoData, RingCounters, Sample
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Rings
@@ -18,6 +19,15 @@ SILENT_NS = 600 * 10**9
 KEEP_ENDED_NS = 600 * 10**9
 """How long the ring of a process that has ended stays; it holds memory."""
 
+QUANTITIES = tuple(
+    Quantity(name, text, "the ring of a scheduler", "windows.length_s", ("rank",), cost="in the reading of the ring")
+    for name, text in (
+        ("cycles.stalled_ratio", "Share of a window in which requests waited and no batch could be made."),
+        ("cycles.collected_ratio", "Share of a window in which Python's garbage collector stopped the scheduler."),
+    )
+)
+"""Readings that the daemon makes of whole windows of records."""
+
 
 class CyclesCollector:
     """Reads all rings of a directory, each from where it stood.
@@ -26,6 +36,7 @@ class CyclesCollector:
     """
 
     name = "cycles"
+    quantities = QUANTITIES
 
     def __init__(self, settings: Rings, discovery: Discovery, proc: Path, resume: Mapping[str, int]) -> None:
         self._directory = settings.directory

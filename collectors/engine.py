@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery, Server
-from cyclewatch.collectors.engine_metrics import PARSER, gauges, increases, restarted
+from cyclewatch.collectors.engine_metrics import PARSER, QUANTITIES, gauges, increases, restarted
 from cyclewatch.collectors.fetch import Fetcher, FetchError, Response, UnreachableError, public_url
 from cyclewatch.collectors.prometheus_text import ExpositionError, Page
 from cyclewatch.collectors.records import Failure, NoData, Sample, ServerIdentity
@@ -51,6 +51,7 @@ class EngineCollector:
     """
 
     name = "engine"
+    quantities = QUANTITIES
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from cyclewatch.collectors.prometheus_text import Labels, Page, TextParser
+from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Reading
 
 _SAME_GROUP = {"tp_rank", "pp_rank", "moe_ep_rank"}
@@ -97,6 +98,34 @@ def _series(source: Gauge | Rate | Quotient) -> tuple[Series, ...]:
     return source.series if isinstance(source, Rate) else (*source.over, *source.under)
 
 
+_HELP = {
+    "engine.running_requests": "Requests in the running batch.",
+    "engine.queued_requests": "Requests that wait.",
+    "engine.kv_used_ratio": "Share of the KV cache in use, in the fullest group.",
+    "engine.spec_accept_length": "Tokens accepted in one step of speculative decoding.",
+    "engine.generation_tokens_per_s": "Tokens generated.",
+    "engine.prompt_tokens_per_s": "Prompt tokens taken in, cached ones among them.",
+    "engine.requests_per_s": "Requests ended.",
+    "engine.aborted_requests_per_s": "Requests given up.",
+    "engine.retracted_requests_per_s": "Requests put back into the queue for want of KV cache.",
+    "engine.cache_hit_ratio": "Share of the prompt tokens found in the prefix cache.",
+    "engine.ttft_mean_s": "Mean time to the first token.",
+    "engine.itl_mean_s": "Mean time between two tokens of a request.",
+    "engine.e2e_mean_s": "Mean time from a request to its end.",
+    "engine.queue_time_mean_s": "Mean time a request waited before its first batch.",
+}
+QUANTITIES = tuple(
+    Quantity(
+        reading,
+        text,
+        ", ".join(
+            {series.name: None for one in (*GAUGES, *INCREASES) if one.reading == reading for series in _series(one)}
+        ),
+        "engine.interval_s",
+        cost="in one reading of /metrics",
+    )
+    for reading, text in _HELP.items()
+)
 PARSER = TextParser({series.name for source in (*GAUGES, *INCREASES) for series in _series(source)})
 """Parser of all names that any reading needs, and of no others."""
 

@@ -11,6 +11,7 @@ from cyclewatch.collectors.cgroup import cpu_directories, parse_groups, parse_mo
 from cyclewatch.collectors.discovery import Discovery, SchedulerProcess
 from cyclewatch.collectors.processes import ProcessTree, ServerProcess, server_processes
 from cyclewatch.collectors.procfs import FormatError
+from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Failure, NoData, Reading, Sample
 from cyclewatch.collectors.threads import ProcessThreads, Shares, together
 from cyclewatch.collectors.throttling import GroupThrottling
@@ -18,6 +19,34 @@ from cyclewatch.config.settings import Host
 
 RESCAN_NS = 15_000_000_000
 THREADS_MAX = 512
+
+_THREADS = ("process", "rank", "thread")
+QUANTITIES = (
+    Quantity(
+        "host.on_cpu_ratio",
+        "Share of the time that serving threads were on a CPU.",
+        "/proc/PID/task/TID/schedstat",
+        "host.interval_s",
+        _THREADS,
+        cost="1.1 us a thread, with the file held open",
+    ),
+    Quantity(
+        "host.run_queue_wait_ratio",
+        "Share of the time that serving threads were ready to run and waited for a CPU.",
+        "/proc/PID/task/TID/schedstat",
+        "host.interval_s",
+        _THREADS,
+        cost="in the reading of on_cpu_ratio",
+    ),
+    Quantity(
+        "host.cgroup_throttled_ratio",
+        "Share of the time that the scheduler's control group was held back by its CPU limit.",
+        "cpu.stat of the control group and those above it",
+        "host.interval_s",
+        ("process", "rank"),
+        cost="1.3 us a group, with the file held open",
+    ),
+)
 
 _Labels = tuple[tuple[str, str], ...]
 
@@ -31,6 +60,7 @@ class HostCollector:
     """
 
     name = "host"
+    quantities = QUANTITIES
 
     def __init__(self, settings: Host, discovery: Discovery) -> None:
         self.interval_s = settings.interval_s

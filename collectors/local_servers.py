@@ -6,6 +6,7 @@ from pathlib import Path
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import DEFAULT_PORT, Discovery
+from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NoData, Sample
 from cyclewatch.config.settings import Discovery as DiscoverySettings
 
@@ -20,6 +21,7 @@ class LocalServersCollector:
     """
 
     name = "discovery"
+    quantities: tuple[Quantity, ...] = ()
 
     def __init__(self, settings: DiscoverySettings, discovery: Discovery, proc: Path) -> None:
         self.interval_s = settings.interval_s

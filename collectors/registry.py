@@ -9,7 +9,14 @@ from cyclewatch.collectors.engine import EngineCollector
 from cyclewatch.collectors.fetch import HttpFetcher
 from cyclewatch.collectors.host import HostCollector
 from cyclewatch.collectors.local_servers import LocalServersCollector
+from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.config.settings import Settings
+
+
+def known_quantities() -> dict[str, Quantity]:
+    """Everything that any collector can read, by name, whatever the configuration switches off."""
+    collectors = build_collectors(Settings.model_construct(), Discovery(()), {})
+    return {quantity.name: quantity for collector in collectors for quantity in collector.quantities}
 
 
 def build_collectors(settings: Settings, discovery: Discovery, resume: Mapping[str, int]) -> list[Collector]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cyclewatch.collectors.base import Collector, Now
-from cyclewatch.collectors.records import Failure, NoData, Sample
+from cyclewatch.collectors.records import Failure, NoData, Reading, Sample
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Runner:
     ) -> None:
         self.collector = collector
         self.deadline_s = max(2 * collector.interval_s, 5.0)
+        self._labels = {quantity.name: set(quantity.labels) for quantity in collector.quantities}
         self._clock = clock
         self._take = take
         self._report = report
@@ -66,6 +67,10 @@ class Runner:
         self.collector.close()
         return True
 
+    def _declared(self, reading: Reading) -> bool:
+        labels = self._labels.get(reading.name)
+        return labels is not None and labels.issuperset(name for name, _ in reading.labels)
+
     def _collect(self) -> None:
         start = self._clock()
         failures: list[str] = []
@@ -78,6 +83,8 @@ class Runner:
                     failures.append(sample.reason)
                 elif isinstance(sample, NoData):
                     no_data = sample.reason
+                elif isinstance(sample, Reading) and not self._declared(sample):
+                    failures.append(f"{sample.name} with labels {dict(sample.labels)} is not declared by the collector")
                 else:
                     count += 1
                     self._take(sample)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Reading, RingCounters
 
 
@@ -43,6 +44,7 @@ class StateCollector:
     phases: Mapping[str, PhaseState] = field(default_factory=dict)
     rings: Mapping[str, RingState] = field(default_factory=dict)
     readings: Mapping[str, Reading] = field(default_factory=dict)
+    quantities: Mapping[str, Quantity] = field(default_factory=dict)
 
     def collect(self) -> Iterator[Metric]:
         """All families; a target that is gone is gone from here too."""
@@ -117,9 +119,10 @@ class StateCollector:
         for reading in self.readings.values():
             by_name.setdefault(reading.name, []).append(reading)
         for name, readings in by_name.items():
+            quantity = self.quantities[name]
             # Not all series of a name have all labels: a process that has no rank has an empty one.
-            labels = sorted({label for reading in readings for label, _ in reading.labels})
-            family = GaugeMetricFamily(metric_name(name), f"Reading {name}.", labels=("target", *labels))
+            labels = quantity.labels
+            family = GaugeMetricFamily(metric_name(name), quantity.help, labels=("target", *labels))
             for reading in readings:
                 values = dict(reading.labels)
                 family.add_metric((reading.target, *(values.get(label, "") for label in labels)), reading.value)

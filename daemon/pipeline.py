@@ -92,9 +92,7 @@ class Pipeline:
         if isinstance(sample, CycleBatch):
             self._take_cycles(sample, now)
         elif isinstance(sample, Reading):
-            stored = StoredSample(sample.target, sample.name, sample.labels, now.wall_ns, sample.value)
-            self._unit.samples.append(stored)
-            self._readings[stored.series_key] = sample, now.monotonic_ns
+            self._take_reading(sample, now.wall_ns, now)
         elif isinstance(sample, ServerIdentity) and not self._has_ring(sample.target):
             self._identities[sample.target] = (sample, now)
 
@@ -103,7 +101,7 @@ class Pipeline:
         for track in self._rings.values():
             offset_ns = _utc_offset_ns(track.batch.ring, now)
             for window in track.cutter.close_until(now.monotonic_ns - self._grace_ns):
-                self._judge(track, window, window.index * self._length_ns + offset_ns)
+                self._judge(track, window, window.index * self._length_ns + offset_ns, now)
         self._runs_without_ring(now)
         self._publish(now)
         found = bool(self._unit.regressions)
@@ -132,6 +130,11 @@ class Pipeline:
                 unit.runs.append(track.run)
         self._submit(unit)
         self._unit = Unit(0)
+
+    def _take_reading(self, reading: Reading, at_ns: int, now: Now) -> None:
+        stored = StoredSample(reading.target, reading.name, reading.labels, at_ns, reading.value)
+        self._unit.samples.append(stored)
+        self._readings[stored.series_key] = reading, now.monotonic_ns
 
     def _take_cycles(self, batch: CycleBatch, now: Now) -> None:
         if batch.ring.key not in self._rings and not batch.alive and not len(batch.records):
@@ -188,7 +191,7 @@ class Pipeline:
             return records[good]
         return records
 
-    def _judge(self, track: RingTrack, window: Window, start_ns: int) -> None:
+    def _judge(self, track: RingTrack, window: Window, start_ns: int, now: Now) -> None:
         run = track.run
         for cell in window.cells:
             self._unit.windows.append(StoredWindow(run.key, track.rank, start_ns, self._length_ns, cell))
@@ -197,7 +200,7 @@ class Pipeline:
             ("cycles.stalled_ratio", window.stalled_ns / self._length_ns),
             ("cycles.collected_ratio", window.collected_ns / self._length_ns),
         ):
-            self._unit.samples.append(StoredSample(run.target, name, labels, start_ns, value))
+            self._take_reading(Reading(run.target, name, value, labels), start_ns, now)
         if start_ns < run.started_at_ns + self._warmup_ns:
             return
         for phase, cycles in window.cycles.items():

@@ -15,7 +15,7 @@ import structlog
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.records import CycleBatch, Sample
-from cyclewatch.collectors.registry import build_collectors
+from cyclewatch.collectors.registry import build_collectors, known_quantities
 from cyclewatch.collectors.runner import Outcome, Runner
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.clock import Clock, SystemClock
@@ -79,6 +79,7 @@ class Server:
             Runner(collector, self.clock.now, self._take, self._report)
             for collector in build_collectors(settings, self.discovery, resume)
         ]
+        self.metrics.state.quantities = known_quantities()
         self._schedule = Schedule(self._runners, self.clock, self._missed, self._overdue)
         self.web = WebServer(settings.web, build_app(self.metrics.registry, self._healthy, self._ready))
 

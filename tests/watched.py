@@ -10,6 +10,7 @@ from sqlalchemy import Engine, select
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.records import CycleBatch, Records, RingCounters, RingIdentity, Sample
+from cyclewatch.collectors.registry import known_quantities
 from cyclewatch.config.settings import Detection, Settings
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.pipeline import Pipeline
@@ -62,6 +63,7 @@ class Watched:
     def start(self) -> None:
         """Begin as a new process does, with what the store remembers."""
         self.metrics = Metrics()
+        self.metrics.state.quantities = known_quantities()
         self.writer = StoreWriter(self.engine, 100)
         self.units = []
         self.lag = 0

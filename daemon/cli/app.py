@@ -2,7 +2,18 @@
 
 import typer
 
-from cyclewatch.daemon.cli import backtest, configuration, demo, detect, doctor, model, regressions, run, status
+from cyclewatch.daemon.cli import (
+    backtest,
+    configuration,
+    demo,
+    detect,
+    doctor,
+    metrics,
+    model,
+    regressions,
+    run,
+    status,
+)
 
 app = typer.Typer(
     name="cyclewatch",
@@ -18,6 +29,7 @@ app.command("status")(status.status)
 app.command("detect")(detect.detect)
 app.command("backtest")(backtest.backtest)
 app.command("doctor")(doctor.doctor)
+app.command("metrics")(metrics.metrics)
 app.add_typer(regressions.app, name="regressions")
 app.add_typer(model.app, name="model")
 app.add_typer(configuration.app, name="config")

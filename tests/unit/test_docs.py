@@ -23,6 +23,11 @@ def test_the_configuration_page_is_the_reference() -> None:
     assert f"```toml\n{settings_reference()}```" in (ROOT / "docs/configuration.md").read_text()
 
 
+def test_the_page_of_metrics_is_the_reference() -> None:
+    """docs/metrics.md is what `cyclewatch metrics` prints, made from what the collectors declare."""
+    assert RUNNER.invoke(app, ["metrics"]).output == (ROOT / "docs/metrics.md").read_text()
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=_ids)
 def test_links_lead_somewhere(document: Path) -> None:
     """Every relative link names a file that is there."""

@@ -1,13 +1,15 @@
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import pytest
 
 from cyclewatch.collectors.base import Now
+from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Failure, NoData, Reading, Sample
 from cyclewatch.collectors.runner import Outcome, Runner
 
-READING = Reading("server", "value", 1.0)
+READING = Reading("server", "fake.busy_ratio", 1.0)
 
 
 class FakeCollector:
@@ -15,6 +17,7 @@ class FakeCollector:
 
     name = "fake"
     interval_s = 1.0
+    quantities = (Quantity("fake.busy_ratio", "A ratio.", "nowhere", "fake.interval_s", ("rank",)),)
 
     def __init__(self, give: Callable[[Now], Iterable[Sample]]) -> None:
         self.collect = give
@@ -48,6 +51,15 @@ def test_samples_are_handed_on_and_counted() -> None:
     outcome = bench.run()
     assert bench.taken == [READING, READING]
     assert outcome == Outcome("fake", 0.0, 2, ("x: broken",), "nothing there")
+
+
+@pytest.mark.parametrize("reading", [Reading("server", "fake.other", 1.0), replace(READING, labels=(("core", "3"),))])
+def test_a_reading_that_was_not_declared_is_a_failure(reading: Reading) -> None:
+    """Or /metrics could not tell its labels, nor docs/metrics.md what it is."""
+    bench = Bench(lambda _: [reading, READING])
+    (failure,) = bench.run().failures
+    assert reading.name in failure
+    assert bench.taken == [READING]
 
 
 def test_no_data_alone_is_no_failure() -> None:

@@ -5,6 +5,7 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cyclewatch.collectors.records import Reading, RingCounters
+from cyclewatch.collectors.registry import known_quantities
 from cyclewatch.daemon.metrics import Metrics, PhaseState, RingState, metric_name
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "metrics.txt"
@@ -19,6 +20,7 @@ def small_state() -> Metrics:
     }
     counters = RingCounters(written=1000, failures=2, unmatched=3, heartbeat_ns=5, disabled=1)
     metrics.state.rings = {"a": RingState("server", "tp0", counters, 990, 7, 1, alive=True, heartbeat_age_s=0.5)}
+    metrics.state.quantities = known_quantities()
     main_thread = (("process", "scheduler"), ("rank", "tp0"), ("thread", "main"))
     metrics.state.readings = {
         "a": Reading("server", "engine.running_requests", 12.0),

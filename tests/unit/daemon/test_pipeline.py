@@ -277,21 +277,21 @@ def test_stalls_and_garbage_collections_are_kept_as_ratios(watched: Watched) -> 
 
 
 def test_readings_are_stored_and_shown(watched: Watched) -> None:
-    watched.take(Reading("server", "engine.running", 7.0), SECOND)
+    watched.take(Reading("server", "engine.running_requests", 7.0), SECOND)
     watched.turn(2 * SECOND)
     watched.stop(3 * SECOND)
-    assert value(watched, "cyclewatch_engine_running", target="server") == 7
+    assert value(watched, "cyclewatch_engine_running_requests", target="server") == 7
     (row,) = watched.rows(models.SampleRow)
     assert (row.at_ns, row.value) == (WALL_NS + SECOND, 7.0)
 
 
 def test_a_reading_that_no_longer_comes_is_no_longer_shown(watched: Watched) -> None:
     """A server that is away, a thread that ended: an old value must not pass for the present one."""
-    watched.take(Reading("server", "engine.running", 7.0), SECOND)
+    watched.take(Reading("server", "engine.running_requests", 7.0), SECOND)
     watched.turn(50 * SECOND)
-    assert value(watched, "cyclewatch_engine_running", target="server") == 7
+    assert value(watched, "cyclewatch_engine_running_requests", target="server") == 7
     watched.turn(70 * SECOND)
-    assert value(watched, "cyclewatch_engine_running", target="server") is None
+    assert value(watched, "cyclewatch_engine_running_requests", target="server") is None
 
 
 def test_a_checkpoint_holds_the_place_of_the_first_record_that_is_not_judged(watched: Watched) -> None:

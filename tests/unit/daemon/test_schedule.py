@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from cyclewatch.collectors.base import Now
+from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Sample
 from cyclewatch.collectors.runner import Runner
 from cyclewatch.daemon.clock import Clock, ScaledClock, SystemClock
@@ -18,6 +19,8 @@ class FakeCollector:
         self.name = name
         self.interval_s = interval_s
         self._action = action
+
+    quantities: tuple[Quantity, ...] = ()
 
     def collect(self, now: Now) -> Iterable[Sample]:
         self._action()
