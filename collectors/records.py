@@ -38,6 +38,9 @@ RECORD = np.dtype(
         ("crc", "<u4"),
     ]
 )
+NODE = "node"
+"""Target of what belongs to the whole node, and to no server alone."""
+
 _INTEGER_MAX = 2**63
 """What databases can keep."""
 
@@ -218,6 +221,33 @@ class ServerIdentity:
 
 
 @dataclass(frozen=True)
+class Fact:
+    """What a target runs on, in words: a version, a model name, a mode; steady for hours, and a change when it alters.
+
+    `subject` names it, for example `driver`, `kernel` or `gpu0.power_limit_w`; `target` is `NODE` unless it is a
+    server's own. A collector may tell the same fact as often as it likes; one it cannot read it leaves out.
+    """
+
+    target: str
+    subject: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Happening:
+    """Something that happened at one moment, for example an XID error of a GPU (kind `xid`).
+
+    `subject` says to what, `detail` what it was; `wall_ns` is UTC. Told once.
+    """
+
+    target: str
+    kind: str
+    subject: str
+    detail: str
+    wall_ns: int
+
+
+@dataclass(frozen=True)
 class NoData:
     """A source has nothing to say at present: a fact, not a failure."""
 
@@ -232,4 +262,4 @@ class Failure:
     reason: str
 
 
-Sample = CycleBatch | Reading | ServerIdentity | NoData | Failure
+Sample = CycleBatch | Reading | ServerIdentity | Fact | Happening | NoData | Failure
