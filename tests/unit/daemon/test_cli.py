@@ -29,6 +29,7 @@ COMMANDS = (
     "backtest",
     "status",
     "doctor",
+    "metrics",
     "model",
     "model show",
     "regressions",
