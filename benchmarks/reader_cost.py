@@ -27,6 +27,7 @@ from cyclewatch.collectors.cycles import CyclesCollector
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.records import CycleBatch, Sample
 from cyclewatch.config.settings import Detection, Rings, Settings
+from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.pipeline import Pipeline
 from cyclewatch.daemon.runs import RunRegistry
@@ -102,7 +103,7 @@ def run(rings: int, rate: float, seconds: int) -> dict[str, Cost]:
 
             judging = CyclesCollector(settings.rings, Discovery(()), settings.host.proc, {})
             runs = RunRegistry("node", "boot", ())
-            pipeline = Pipeline(settings, Metrics(), runs, NoHistory(), {}, lambda _: None)
+            pipeline = Pipeline(settings, Metrics(), runs, Environment(), NoHistory(), {}, lambda _: None)
 
             def look() -> list[Sample]:
                 samples = list(judging.collect(now()))

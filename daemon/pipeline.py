@@ -9,8 +9,18 @@ import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from cyclewatch.collectors.base import Now
-from cyclewatch.collectors.records import CycleBatch, Reading, Records, RingIdentity, Sample, ServerIdentity
+from cyclewatch.collectors.records import (
+    CycleBatch,
+    Fact,
+    Happening,
+    Reading,
+    Records,
+    RingIdentity,
+    Sample,
+    ServerIdentity,
+)
 from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.findings import findings_of
 from cyclewatch.daemon.metrics import Metrics, PhaseState
 from cyclewatch.daemon.runs import RunRegistry
@@ -64,6 +74,7 @@ class Pipeline:
         settings: Settings,
         metrics: Metrics,
         runs: RunRegistry,
+        environment: Environment,
         history: History,
         positions: Mapping[str, RingPosition],
         submit: Callable[[Unit], None],
@@ -74,6 +85,7 @@ class Pipeline:
         self._parameters = Parameters.of(settings.detection, settings.windows)
         self._metrics = metrics
         self._runs = runs
+        self._environment = environment
         self._history = history
         self._positions = dict(positions)
         self._submit = submit
@@ -93,6 +105,12 @@ class Pipeline:
             self._take_cycles(sample, now)
         elif isinstance(sample, Reading):
             self._take_reading(sample, now.wall_ns, now)
+        elif isinstance(sample, Fact):
+            self._take_fact(sample, now.wall_ns)
+        elif isinstance(sample, Happening):
+            self._note_events(
+                [ChangeEvent(sample.target, sample.wall_ns, sample.kind, sample.subject, "", sample.detail)]
+            )
         elif isinstance(sample, ServerIdentity) and not self._has_ring(sample.target):
             self._identities[sample.target] = (sample, now)
 
@@ -126,7 +144,7 @@ class Pipeline:
             for key, track in self._rings.items():
                 position = track.cutter.first_open_sequence() or track.next_sequence
                 unit.rings.append(RingPosition(key, position, track.cutter.last_closed))
-                track.run = self._runs.seen(track.run, now.wall_ns)
+                track.run = self._runs.seen(track.run, now.wall_ns, self._environment.of(track.run.target))
                 unit.runs.append(track.run)
         self._submit(unit)
         self._unit = Unit(0)
@@ -135,6 +153,13 @@ class Pipeline:
         stored = StoredSample(reading.target, reading.name, reading.labels, at_ns, reading.value)
         self._unit.samples.append(stored)
         self._readings[stored.series_key] = reading, now.monotonic_ns
+
+    def _take_fact(self, fact: Fact, at_ns: int) -> None:
+        kept, change = self._environment.note(fact, at_ns)
+        if kept is not None:
+            self._unit.facts.append(kept)
+        if change is not None:
+            self._note_events([change])
 
     def _take_cycles(self, batch: CycleBatch, now: Now) -> None:
         if batch.ring.key not in self._rings and not batch.alive and not len(batch.records):
@@ -299,7 +324,7 @@ class Pipeline:
                 continue
             del self._identities[target]
             if not self._has_ring(target):
-                run, events = self._runs.of_server(identity, asked.wall_ns)
+                run, events = self._runs.of_server(identity, asked.wall_ns, self._environment.of(target))
                 self._unit.runs.append(run)
                 self._note_events(events)
 

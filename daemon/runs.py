@@ -57,14 +57,21 @@ class RunRegistry:
         self._latest[target] = run
         return run, list(_changes(previous, run)) if previous else []
 
-    def seen(self, run: Run, at_ns: int) -> Run:
-        """The same run, last seen at `at_ns`."""
+    def is_latest(self, run: Run) -> bool:
+        """Whether no later start of the same target is known."""
+        latest = self._latest.get(run.target)
+        return latest is not None and latest.key == run.key
+
+    def seen(self, run: Run, at_ns: int, environment: Mapping[str, str]) -> Run:
+        """The same run, last seen at `at_ns`; the latest one has this environment, earlier ones keep theirs."""
         run = replace(run, last_seen_ns=max(at_ns, run.last_seen_ns))
-        if (latest := self._latest.get(run.target)) is not None and latest.key == run.key:
-            self._latest[run.target] = run
+        if self.is_latest(run):
+            run = self._latest[run.target] = replace(run, environment=environment)
         return run
 
-    def of_server(self, identity: ServerIdentity, at_ns: int) -> tuple[Run, list[ChangeEvent]]:
+    def of_server(
+        self, identity: ServerIdentity, at_ns: int, environment: Mapping[str, str]
+    ) -> tuple[Run, list[ChangeEvent]]:
         """The run of a server that has no ring, known by what it says of itself alone, and what changed.
 
         A restart is seen if the collector noticed one; another version, model or argument is one in any case.
@@ -80,9 +87,10 @@ class RunRegistry:
             version=identity.version,
             model=identity.model,
             arguments=identity.arguments,
+            environment=environment,
         )
         if previous is not None and not identity.restarted and _same_server(previous, run):
-            return self.seen(previous, at_ns), []
+            return self.seen(previous, at_ns, environment), []
         self._latest[identity.target] = run
         return run, list(_changes(previous, run)) if previous else []
 

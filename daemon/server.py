@@ -19,6 +19,7 @@ from cyclewatch.collectors.registry import build_collectors, known_quantities
 from cyclewatch.collectors.runner import Outcome, Runner
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.clock import Clock, SystemClock
+from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.lock import only_daemon
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.pipeline import Pipeline
@@ -69,6 +70,7 @@ class Server:
             settings,
             self.metrics,
             RunRegistry(node, _boot_id(settings.host.proc), self.history.runs()),
+            Environment(self.history.facts()),
             self.history,
             positions,
             self._writer.submit,

@@ -12,6 +12,7 @@ from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.records import CycleBatch, Records, RingCounters, RingIdentity, Sample
 from cyclewatch.collectors.registry import known_quantities
 from cyclewatch.config.settings import Detection, Settings
+from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.pipeline import Pipeline
 from cyclewatch.daemon.runs import RunRegistry
@@ -72,6 +73,7 @@ class Watched:
             self.settings,
             self.metrics,
             RunRegistry("node", "boot", self.history.runs()),
+            Environment(self.history.facts()),
             self.history,
             self.positions,
             self.units.append,

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import ColumnElement, Connection, Engine, func, select
 
-from cyclewatch.collectors.records import STAGES
+from cyclewatch.collectors.records import NODE, STAGES
 from cyclewatch.daemon.store.models import (
     ChangeEventRow,
     DetectorStateRow,
+    FactRow,
     RegressionRow,
     RingRow,
     RunRow,
@@ -18,13 +19,16 @@ from cyclewatch.daemon.store.models import (
     StatusRow,
     WindowRow,
 )
-from cyclewatch.daemon.store.unit import RingPosition, Run
+from cyclewatch.daemon.store.unit import RingPosition, Run, StoredFact
 from cyclewatch.detectors.attribution import Evidence, StageMeans
 from cyclewatch.detectors.tracking import Regression
 
 _BEFORE_NS = 600 * 10**9
 _AFTER_NS = 600 * 10**9
 _EVENT_MARGIN_NS = 120 * 10**9
+_EVENTS_MAX = 50
+_CHANGES = {"version", "model", "argument", "environment"}
+"""Kinds of events that lead from one value to another; others only happen."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,16 @@ class StoreHistory:
                     version=row.version,
                     model=row.model,
                     arguments=row.arguments,
+                    environment=row.environment,
                 )
                 for row in rows
             ]
+
+    def facts(self) -> list[StoredFact]:
+        """What the node and its servers run on, as last told, in order."""
+        query = select(FactRow.__table__).order_by(FactRow.target, FactRow.subject)
+        with self._engine.connect() as connection:
+            return [StoredFact(*row) for row in connection.execute(query)]
 
     def detector_state(self, key: str) -> Mapping[str, Any] | None:
         """Saved state of a detector."""
@@ -99,11 +110,17 @@ class StoreHistory:
             }
 
     def evidence(self, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool) -> Evidence:
-        """What is known of up to ten minutes before and after a regression began."""
+        """What is known of up to ten minutes before and after a regression began, or before the last window seen.
+
+        While a server was down, for an update of the driver or of the node, nothing was measured: what changed in that
+        time may be behind a regression that begins when the server is back, however long it took.
+        """
         start_ns = regression.started_at_ns
         end_ns = min(regression.detected_at_ns, start_ns + _AFTER_NS) + 1
         with self._engine.connect() as connection:
-            before = _stage_means(connection, run, rank, phase, start_ns - _BEFORE_NS, start_ns)
+            last_ns = _last_window_ns(connection, run, rank, phase, start_ns - _EVENT_MARGIN_NS)
+            before_ns = (start_ns if last_ns >= start_ns - _BEFORE_NS else last_ns) - _BEFORE_NS
+            before = _stage_means(connection, run, rank, phase, before_ns, start_ns)
             after = _stage_means(connection, run, rank, phase, start_ns, end_ns)
             readings = {
                 name: (old, new)
@@ -112,15 +129,18 @@ class StoreHistory:
                     "host.cgroup_throttled_ratio",
                     "cycles.collected_ratio",
                 )
-                if (old := _mean_reading(connection, run.target, name, rank, start_ns - _BEFORE_NS, start_ns))
-                is not None
+                if (old := _mean_reading(connection, run.target, name, rank, before_ns, start_ns)) is not None
                 and (new := _mean_reading(connection, run.target, name, rank, start_ns, end_ns)) is not None
             }
             events = connection.execute(
-                select(ChangeEventRow.kind, ChangeEventRow.subject, ChangeEventRow.before, ChangeEventRow.after).where(
-                    ChangeEventRow.target == run.target,
-                    ChangeEventRow.at_ns.between(start_ns - _EVENT_MARGIN_NS, start_ns + _EVENT_MARGIN_NS),
+                select(ChangeEventRow.kind, ChangeEventRow.subject, ChangeEventRow.before, ChangeEventRow.after)
+                .where(
+                    ChangeEventRow.target.in_((run.target, NODE)),
+                    ChangeEventRow.at_ns >= last_ns,
+                    ChangeEventRow.at_ns <= start_ns + _EVENT_MARGIN_NS,
                 )
+                .order_by(ChangeEventRow.at_ns)
+                .limit(_EVENTS_MAX)
             ).all()
         return Evidence(
             before=before,
@@ -162,14 +182,7 @@ def _stage_means(connection: Connection, run: Run, rank: str, phase: str, from_n
     query = (
         select(WindowRow.__table__)
         .join(RunRow, RunRow.id == WindowRow.run_id)
-        .where(
-            RunRow.target == run.target,
-            RunRow.fingerprint == run.fingerprint,
-            WindowRow.rank == rank,
-            WindowRow.phase == phase,
-            WindowRow.start_ns >= from_ns,
-            WindowRow.start_ns < to_ns,
-        )
+        .where(*_same_series(run, rank, phase), WindowRow.start_ns >= from_ns, WindowRow.start_ns < to_ns)
     )
     return [
         StageMeans(
@@ -180,6 +193,27 @@ def _stage_means(connection: Connection, run: Run, rank: str, phase: str, from_n
         )
         for row in connection.execute(query)
     ]
+
+
+def _same_series(run: Run, rank: str, phase: str) -> tuple[ColumnElement[bool], ...]:
+    """Conditions for windows of one rank and phase, of all runs of the same configuration."""
+    return (
+        RunRow.target == run.target,
+        RunRow.fingerprint == run.fingerprint,
+        WindowRow.rank == rank,
+        WindowRow.phase == phase,
+    )
+
+
+def _last_window_ns(connection: Connection, run: Run, rank: str, phase: str, at_ns: int) -> int:
+    """Start of the last window before `at_ns`, of any run of the configuration; `at_ns` where there is none."""
+    query = (
+        select(func.max(WindowRow.start_ns))
+        .join(RunRow, RunRow.id == WindowRow.run_id)
+        .where(*_same_series(run, rank, phase), WindowRow.start_ns < at_ns)
+    )
+    last_ns = connection.execute(query).scalar()
+    return at_ns if last_ns is None else int(last_ns)
 
 
 def _mean_reading(connection: Connection, target: str, name: str, rank: str, from_ns: int, to_ns: int) -> float | None:
@@ -200,6 +234,8 @@ def change_text(kind: str, subject: str, before: str, after: str) -> str:
     """A change event as a sentence."""
     if kind == "restart":
         return "the server was restarted"
+    if not before and kind not in _CHANGES:
+        return f"{subject}: {after}"
     return f"{subject} changed from {before or 'nothing'} to {after or 'nothing'}"
 
 

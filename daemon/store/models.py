@@ -37,6 +37,18 @@ class RunRow(Base):
     version: Mapped[str] = mapped_column(String(64))
     model: Mapped[str] = mapped_column(Text)
     arguments: Mapped[dict[str, Any]] = mapped_column(JSON)
+    environment: Mapped[dict[str, str]] = mapped_column(JSON, server_default="{}")
+
+
+class FactRow(Base):
+    """What a target runs on, as last told, and since when it is so."""
+
+    __tablename__ = "facts"
+
+    target: Mapped[str] = mapped_column(String(64), primary_key=True)
+    subject: Mapped[str] = mapped_column(String(128), primary_key=True)
+    value: Mapped[str] = mapped_column(Text)
+    since_ns: Mapped[int] = mapped_column(BigInteger)
 
 
 class RingRow(Base):
@@ -126,7 +138,7 @@ class SampleRow(Base):
 
 
 class ChangeEventRow(Base):
-    """Something about a target changed: a restart, a version, an argument."""
+    """Something about a target changed or befell it: a restart, a version, an argument, a driver, an XID error."""
 
     __tablename__ = "change_events"
 

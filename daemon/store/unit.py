@@ -16,7 +16,10 @@ from cyclewatch.detectors.windows import CellWindow
 
 @dataclass(frozen=True)
 class Run:
-    """One start of one server, as the store keeps it. `key` is unique over nodes and time."""
+    """One start of one server, as the store keeps it. `key` is unique over nodes and time.
+
+    `environment` is what it runs on, as last told while it ran: of the node and of the server, by subject.
+    """
 
     key: str
     node: str
@@ -27,6 +30,17 @@ class Run:
     version: str
     model: str
     arguments: Mapping[str, Any] = field(hash=False)
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class StoredFact:
+    """What a target runs on, and since when (UTC nanoseconds)."""
+
+    target: str
+    subject: str
+    value: str
+    since_ns: int
 
 
 @dataclass(frozen=True)
@@ -78,7 +92,7 @@ class StoredSample:
 
 @dataclass(frozen=True)
 class ChangeEvent:
-    """Something about a target changed."""
+    """Something about a target changed, or happened to it; then `after` says what."""
 
     target: str
     at_ns: int
@@ -90,7 +104,7 @@ class ChangeEvent:
     @property
     def key(self) -> str:
         """The same event found again has the same key."""
-        return f"{self.target}|{self.kind}|{self.subject}|{self.at_ns // 10**9}"[:400]
+        return f"{self.target}|{self.kind}|{self.subject}|{self.at_ns // 10**9}|{self.after}"[:400]
 
 
 @dataclass(frozen=True)
@@ -126,6 +140,7 @@ class Unit:
     levels: list[StoredLevel] = field(default_factory=list)
     samples: list[StoredSample] = field(default_factory=list)
     events: list[ChangeEvent] = field(default_factory=list)
+    facts: list[StoredFact] = field(default_factory=list)
     regressions: list[StoredRegression] = field(default_factory=list)
     replaced: list[Replaced] = field(default_factory=list)
     states: dict[str, Mapping[str, Any]] = field(default_factory=dict)

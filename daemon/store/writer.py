@@ -86,6 +86,7 @@ class StoreWriter:
         oldest, next_one = self._pending.popleft(), self._pending.popleft()
         next_one.runs = oldest.runs + next_one.runs
         next_one.events = oldest.events + next_one.events
+        next_one.facts = list({(fact.target, fact.subject): fact for fact in oldest.facts + next_one.facts}.values())
         next_one.regressions = oldest.regressions + next_one.regressions
         next_one.replaced = oldest.replaced + next_one.replaced
         next_one.rings = list({ring.key: ring for ring in oldest.rings + next_one.rings}.values())
@@ -151,13 +152,11 @@ class StoreWriter:
             raise
 
     def _write_all(self, connection: Connection, unit: Unit) -> None:
-        _upsert(
-            connection,
-            models.RunRow,
-            [{**_fields(run), "arguments": dict(run.arguments)} for run in unit.runs],
-            ("key",),
-            keep=("started_at_ns",),
-        )
+        for run in unit.runs:
+            # A run read again from an old ring has no environment: what was stored while it ran stands.
+            keep = ("started_at_ns",) if run.environment else ("started_at_ns", "environment")
+            row = {**_fields(run), "arguments": dict(run.arguments), "environment": dict(run.environment)}
+            _upsert(connection, models.RunRow, [row], ("key",), keep)
         rings = [{**_fields(ring), "updated_at_ns": unit.at_ns} for ring in unit.rings]
         _upsert(connection, models.RingRow, rings, ("key",))
         windows = [self._window(connection, row) for row in unit.windows]
@@ -167,6 +166,7 @@ class StoreWriter:
         _upsert(connection, models.SampleRow, self._samples(connection, unit.samples), ("series_id", "at_ns"))
         events = [{**_fields(event), "key": event.key} for event in unit.events]
         _upsert(connection, models.ChangeEventRow, events, ("key",))
+        _upsert(connection, models.FactRow, [_fields(fact) for fact in unit.facts], ("target", "subject"))
         rows = [self._regression(connection, row) for row in unit.regressions]
         _upsert(
             connection,

@@ -109,9 +109,9 @@ def test_the_same_numbers_after_a_reboot_are_another_run() -> None:
 def test_a_run_is_seen_later_and_never_earlier() -> None:
     runs = registry()
     run, _ = runs.of_ring(start(1), "server")
-    later = runs.seen(run, WALL_NS + 50 * SECOND)
+    later = runs.seen(run, WALL_NS + 50 * SECOND, {})
     assert later.last_seen_ns == WALL_NS + 50 * SECOND
-    assert runs.seen(later, WALL_NS).last_seen_ns == WALL_NS + 50 * SECOND
+    assert runs.seen(later, WALL_NS, {}).last_seen_ns == WALL_NS + 50 * SECOND
     assert runs.of_ring(start(1), "server")[0] == later
 
 
@@ -120,5 +120,5 @@ def test_what_a_ring_and_an_answer_say_of_arguments_is_not_compared() -> None:
     runs = registry()
     run, _ = runs.of_ring(start(1), "chat")
     answer = ServerIdentity("chat", "http://x", run.version, run.model, {**run.arguments, "page_size": 1})
-    same, events = runs.of_server(answer, run.started_at_ns + SECOND)
+    same, events = runs.of_server(answer, run.started_at_ns + SECOND, {})
     assert (same.key, events) == (run.key, [])
