@@ -7,7 +7,7 @@ from cyclewatch.collectors.cycles import CyclesCollector
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.engine import EngineCollector
 from cyclewatch.collectors.fetch import HttpFetcher
-from cyclewatch.collectors.host import HostCollector
+from cyclewatch.collectors.host.collector import HostCollector
 from cyclewatch.collectors.local_servers import LocalServersCollector
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.config.settings import Settings

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cyclewatch.collectors.cgroup import (
+from cyclewatch.collectors.host.cgroup import (
     UNIFIED,
     CpuStat,
     Mount,

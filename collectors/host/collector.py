@@ -7,14 +7,14 @@ slower is the time its threads wait for a CPU, and the time its control group is
 from pathlib import Path
 
 from cyclewatch.collectors.base import Now
-from cyclewatch.collectors.cgroup import cpu_directories, parse_groups, parse_mounts
 from cyclewatch.collectors.discovery import Discovery, SchedulerProcess
+from cyclewatch.collectors.host.cgroup import cpu_directories, parse_groups, parse_mounts
+from cyclewatch.collectors.host.threads import ProcessThreads, Shares, together
+from cyclewatch.collectors.host.throttling import GroupThrottling
 from cyclewatch.collectors.processes import ProcessTree, ServerProcess, server_processes
 from cyclewatch.collectors.procfs import FormatError
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Failure, NoData, Reading, Sample
-from cyclewatch.collectors.threads import ProcessThreads, Shares, together
-from cyclewatch.collectors.throttling import GroupThrottling
 from cyclewatch.config.settings import Host
 
 RESCAN_NS = 15_000_000_000

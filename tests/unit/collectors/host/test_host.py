@@ -10,7 +10,7 @@ import pytest
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
-from cyclewatch.collectors.host import RESCAN_NS, THREADS_MAX, HostCollector
+from cyclewatch.collectors.host.collector import RESCAN_NS, THREADS_MAX, HostCollector
 from cyclewatch.collectors.records import Failure, NoData, Reading, RingIdentity, Sample
 from cyclewatch.config.settings import Host
 from fake_proc import FakeProc, unlinked_files_fail

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from cyclewatch.collectors.cgroup import parse_cpu_stat
-from cyclewatch.collectors.held import HeldFile
+from cyclewatch.collectors.host.cgroup import parse_cpu_stat
+from cyclewatch.collectors.host.held import HeldFile
 from cyclewatch.collectors.procfs import FormatError
 
 GROUPS_MAX = 128

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
-from cyclewatch.collectors.held import HeldFile
+from cyclewatch.collectors.host.held import HeldFile
 from cyclewatch.collectors.procfs import FormatError, SchedStat, parse_schedstat
 
 

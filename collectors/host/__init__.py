@@ -1,0 +1,1 @@
+"""What Linux says of the node and of the serving processes: one module a source, `collector` puts them together."""
