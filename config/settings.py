@@ -92,6 +92,50 @@ class Detection(Section):
     min_cycles: int = Field(default=10, ge=1, le=100_000, description="Fewest cycles that make a window count.")
 
 
+class Profiling(Section):
+    """Kernel profiles of the servers, a fraction of a second now and then."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Take profiles; without socket_dir, or with one that is open to others, none are taken.",
+    )
+    socket_dir: Path = Field(
+        default=Path("/run/cyclewatch/kineto"),
+        description="Directory of Kineto's daemon channel and of its traces, on tmpfs, mode 2770; the server's "
+        "KINETO_IPC_SOCKET_DIR and KINETO_ONDEMAND_TRACE_DIR must name it letter by letter.",
+    )
+    users: tuple[str, ...] = Field(
+        default=(), description="Users that servers run as, by name or number, besides root and the daemon's own."
+    )
+    duration_ms: int = Field(default=300, ge=10, le=10_000, description="Milliseconds that one profile records.")
+    interval_s: Seconds = Field(default=3600.0, description="Seconds between two profiles of a server in quiet times.")
+    suspicion_interval_s: Seconds = Field(
+        default=600.0, description="Seconds between two profiles of a server, whatever the reason."
+    )
+    max_queue: int = Field(
+        default=8, ge=0, le=100_000, description="Longest queue of waiting requests with which a profile is begun."
+    )
+    max_stall_ms: Annotated[float, Field(gt=0, le=60_000)] = Field(
+        default=100.0,
+        description="Milliseconds that the longest cycle of a profile may exceed the longest before it; more switches "
+        "profiling off.",
+    )
+    max_after_effect: Ratio = Field(
+        default=0.05,
+        description="How much longer, as a ratio, cycles may surely be after a profile than before it; more switches "
+        "profiling off.",
+    )
+    max_duty: Ratio = Field(default=0.001, description="Largest part of a day in which a server is being profiled.")
+    max_file_bytes: int = Field(
+        default=2**28, ge=2**16, le=2**34, description="Longest trace that is read, in bytes; a longer one is refused."
+    )
+    start_profile: bool = Field(
+        default=False,
+        description="Use SGLang's /start_profile for servers that are not on the channel; it stops the server for as "
+        "long as the trace is written.",
+    )
+
+
 class Store(Section):
     """Where samples are kept."""
 
@@ -142,6 +186,7 @@ class Settings(BaseSettings):
     host: Host = Host()
     windows: Windows = Windows()
     detection: Detection = Detection()
+    profiling: Profiling = Profiling()
     store: Store = Store()
     web: Web = Web()
     log: Log = Log()
