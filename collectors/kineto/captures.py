@@ -1,0 +1,204 @@
+"""One capture of one process: asked for, handed out, recorded, and its file taken over.
+
+Libkineto opens `FILE.tmp` when it is configured, records, and renames it when it has written all of it, each from a
+thread of its own. While it does, it does not say in its polls that it is free; a synchronous profile
+(`/start_profile`, `torch.profiler`) takes its place without a word, and the file never comes.
+"""
+
+import os
+import stat
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from cyclewatch.collectors.kineto.directory import TRACE_PREFIX
+from cyclewatch.collectors.kineto.peers import KinetoProcess
+from cyclewatch.collectors.kineto.protocol import CaptureOrder
+
+POLL_WAIT_NS = 15 * 10**9
+"""Three polls: a process that has not taken the order by then is not going to."""
+
+START_WAIT_NS = 6 * 10**9
+"""Libkineto's profiler thread begins 1 s after the order; a file that has not been opened by then is elsewhere."""
+
+WRITE_WAIT_NS = 60 * 10**9
+"""How long writing may take after the recording has ended."""
+
+
+ROOM_BYTES = 64 * 2**20
+"""Least room for a trace: 300 ms of CPU operators at full speed are 20 MB."""
+
+
+class Failure(StrEnum):
+    """Why there is no profile."""
+
+    NOT_TAKEN = "not_taken"
+    BUSY = "busy"
+    NO_FILE = "no_file"
+    CANCELLED = "cancelled"
+    ENDED = "ended"
+    UNFINISHED = "unfinished"
+    NO_ROOM = "no_room"
+    SUSPICIOUS_FILE = "suspicious_file"
+
+
+class CaptureError(Exception):
+    """A capture led to nothing; one sentence for people, and the kind."""
+
+    def __init__(self, failure: Failure, text: str) -> None:
+        super().__init__(text)
+        self.failure = failure
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """When a process was exposed to profiling, in monotonic nanoseconds.
+
+    `handed_out_ns` is the order, `configured_ns` when its file was seen (CUPTI is on from then), `ended_ns` when the
+    file was complete.
+    """
+
+    handed_out_ns: int
+    configured_ns: int
+    ended_ns: int
+
+
+def check_room(directory: Path) -> None:
+    """See that there is room for a trace.
+
+    Raises:
+        CaptureError: there is not.
+    """
+    status = os.statvfs(directory)
+    free_bytes = status.f_bavail * status.f_frsize
+    if free_bytes < ROOM_BYTES:
+        raise CaptureError(Failure.NO_ROOM, f"{directory}: {free_bytes} bytes free, fewer than {ROOM_BYTES}")
+
+
+class Capture:
+    """Records `duration_ms` of one process to a file in `directory`; `token` makes the name of the file.
+
+    `check` is called until it gives true; `poll` is called by the endpoint when the process asks.
+    """
+
+    def __init__(
+        self,
+        process: KinetoProcess,
+        directory: Path,
+        token: str,
+        duration_ms: int,
+        activities: tuple[str, ...],
+        clock_ns: Callable[[], int],
+    ) -> None:
+        self.process = process
+        self.order = CaptureOrder(str(directory / f"{TRACE_PREFIX}{token}.json"), duration_ms, activities)
+        self.path = Path(self.order.file_name(process.own_pid))
+        self._temporary = self.path.with_name(f"{self.path.name}.tmp")
+        self._clock_ns = clock_ns
+        self._lock = threading.Lock()
+        self._asked_ns = clock_ns()
+        self._seen_busy = False
+        self._handed_out_ns = 0
+        self._configured_ns = 0
+        self._free_again_ns = 0
+
+    def poll(self, process: KinetoProcess) -> str:
+        """The process asks: the order, once."""
+        with self._lock:
+            if self._handed_out_ns:
+                if process.free and not self._free_again_ns:
+                    self._free_again_ns = self._clock_ns()
+                return ""
+            if not process.free:
+                self._seen_busy = True
+                return ""
+            self._handed_out_ns = self._clock_ns()
+            return self.order.text
+
+    @property
+    def handed_out_ns(self) -> int:
+        """When the process took the order, 0 if it has not."""
+        return self._handed_out_ns
+
+    def check(self, *, alive: bool) -> Exposure | None:
+        """How far it is: None while it goes on, the exposure once the file is complete.
+
+        Raises:
+            CaptureError: nothing will come of it.
+        """
+        with self._lock:
+            now_ns, free_again_ns = self._clock_ns(), self._free_again_ns
+            complete = self.path.exists()  # before anything that could only be told afterwards
+            if complete and self._handed_out_ns:
+                return Exposure(self._handed_out_ns, self._configured_ns or self._handed_out_ns, now_ns)
+            if not self._configured_ns and self._handed_out_ns and self._temporary.exists():
+                self._configured_ns = now_ns
+        if not alive:
+            raise CaptureError(Failure.ENDED, f"process {self.process.pid} ended before its profile was complete")
+        if not self._handed_out_ns:
+            self._check_taken(now_ns)
+        elif free_again_ns and now_ns > free_again_ns:
+            self._check_given_up()
+        elif not self._configured_ns:
+            if now_ns - self._handed_out_ns > START_WAIT_NS:
+                raise CaptureError(Failure.NO_FILE, self._nowhere())
+        elif now_ns - self._configured_ns > self.order.duration_ms * 10**6 + WRITE_WAIT_NS:
+            raise CaptureError(
+                Failure.UNFINISHED, f"{self.path.name}: not complete {WRITE_WAIT_NS // 10**9} s after the recording"
+            )
+        return None
+
+    def _check_taken(self, now_ns: int) -> None:
+        if now_ns - self._asked_ns <= POLL_WAIT_NS:
+            return
+        if self._seen_busy:
+            raise CaptureError(Failure.BUSY, f"process {self.process.pid} is being profiled by somebody else")
+        raise CaptureError(
+            Failure.NOT_TAKEN, f"process {self.process.pid} has not asked for {POLL_WAIT_NS // 10**9} s: does it hang?"
+        )
+
+    def _check_given_up(self) -> None:
+        """The process says that it is free again, and the file is not there: it had its name before that."""
+        if self._configured_ns:
+            raise CaptureError(
+                Failure.CANCELLED,
+                f"another profile of process {self.process.pid}, such as /start_profile, took the place of this one",
+            )
+        raise CaptureError(Failure.NO_FILE, self._nowhere())
+
+    def _nowhere(self) -> str:
+        return (
+            f"process {self.process.pid} took the order, but writes no file in {self.path.parent}: set "
+            f"KINETO_ONDEMAND_TRACE_DIR={self.path.parent} for it, and see that its user may write there"
+        )
+
+    def open(self, max_bytes: int) -> int:
+        """A descriptor of the complete file, which is known by then to be the process's own.
+
+        Raises:
+            CaptureError: not a plain file of the process's user, or longer than `max_bytes`.
+        """
+        name = self.path.name
+        try:
+            # Not followed, and not waited for: it could be a link to another file, or a pipe.
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            raise CaptureError(
+                Failure.SUSPICIOUS_FILE, f"{name}: cannot be opened: {error.strerror}: may this user read it?"
+            ) from None
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != self.process.user or status.st_nlink != 1:
+            reason = f"{name}: is not a plain file of user {self.process.user}"
+        elif status.st_size > max_bytes:
+            reason = f"{name}: {status.st_size} bytes, more than profiling.max_file_bytes"
+        else:
+            return descriptor
+        os.close(descriptor)
+        raise CaptureError(Failure.SUSPICIOUS_FILE, reason)
+
+    def remove(self) -> None:
+        """Remove what there is of the file."""
+        for path in (self.path, self._temporary):
+            path.unlink(missing_ok=True)
