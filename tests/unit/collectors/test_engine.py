@@ -96,9 +96,10 @@ def test_identity_and_gauges_come_with_the_first_answer_rates_with_the_second(wa
 
 
 @pytest.mark.parametrize(
-    ("version", "info", "others"), [("0.5.23", "server_info", []), ("0.5.4", "get_server_info", ["server_info"])]
+    ("version", "info", "others", "more"),
+    [("0.5.23", "server_info", [], []), ("0.5.4", "get_server_info", ["server_info"], ["cuda_graph_ratio"])],
 )
-def test_real_answers(watch: Watch, version: str, info: str, others: list[str]) -> None:
+def test_real_answers(watch: Watch, version: str, info: str, others: list[str], more: list[str]) -> None:
     watch.fetch.answer("http://a:1/server_info", b'{"detail":"Not Found"}', 404)
     watch.fetch.answer(f"http://a:1/{info}", (FIXTURES / f"{info}-{version}.json").read_bytes())
     watch.fetch.answer("http://a:1/metrics", (FIXTURES / f"metrics-{version}.txt").read_bytes())
@@ -107,7 +108,8 @@ def test_real_answers(watch: Watch, version: str, info: str, others: list[str]) 
     assert isinstance(samples[0], ServerIdentity)
     assert samples[0].version == version
     assert set(readings(samples)) == {
-        ("a", f"engine.{name}") for name in ("running_requests", "queued_requests", "kv_used_ratio")
+        ("a", f"engine.{name}")
+        for name in ("running_requests", "queued_requests", "kv_used_ratio", "kv_used_tokens", *more)
     }
     assert readings(watch.collect())["a", "engine.requests_per_s"] == 0
 

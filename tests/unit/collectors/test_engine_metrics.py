@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cyclewatch.collectors.engine_metrics import GAUGES, INCREASES, PARSER, gauges, increases, restarted
+from cyclewatch.collectors.engine_metrics import GAUGES, INCREASES, PARSER, QUANTITIES, gauges, increases, restarted
 from cyclewatch.collectors.prometheus_text import Page
 from cyclewatch.collectors.records import Reading
 
@@ -22,10 +22,12 @@ def fixture(version: str) -> Page:
 
 
 def by_name(readings: list[Reading]) -> dict[str, float]:
-    found = {reading.name: reading.value for reading in readings}
+    found = {" ".join([reading.name, *(value for _, value in reading.labels)]): reading.value for reading in readings}
     assert len(found) == len(readings)
     assert {reading.target for reading in readings} <= {"t"}
-    assert not any(reading.labels for reading in readings)
+    for reading in readings:
+        (quantity,) = (one for one in QUANTITIES if one.name == reading.name)
+        assert tuple(name for name, _ in reading.labels) == quantity.labels
     return found
 
 
@@ -42,7 +44,9 @@ def test_readings_of_a_real_0_5_23() -> None:
         "engine.running_requests": 8,
         "engine.queued_requests": 0,
         "engine.kv_used_ratio": 0.03,
+        "engine.kv_used_tokens": 572,
     }
+    loop_s = 67.485936501  # all stages together
     assert by_name(list(increases("t", {}, fixture("0.5.23"), 60))) == pytest.approx(
         {
             "engine.generation_tokens_per_s": 86636 / 60,
@@ -53,6 +57,18 @@ def test_readings_of_a_real_0_5_23() -> None:
             "engine.itl_mean_s": 187.68495489599923 / 41892,
             "engine.e2e_mean_s": 392.4682836449954 / 906,
             "engine.queue_time_mean_s": 0.24173947499480164 / 915,
+            "engine.cuda_graph_ratio": 0,
+            "engine.scheduler_idle_ratio": 2.180090354 / loop_s,
+            "engine.scheduler_cpu_ratio": 65.87459642300001 / loop_s,
+            "engine.scheduler_stage_ratio get_next_batch_to_run": 2.6225906039999995 / loop_s,
+            "engine.scheduler_stage_ratio idle": 2.178711636 / loop_s,
+            "engine.scheduler_stage_ratio other": 0.745609484 / loop_s,
+            "engine.scheduler_stage_ratio process_batch_result": 3.421103882000002 / loop_s,
+            "engine.scheduler_stage_ratio process_input_requests": 0.2901729469999999 / loop_s,
+            "engine.scheduler_stage_ratio process_queue": 0,
+            "engine.scheduler_stage_ratio recv_requests": 0.727221531 / loop_s,
+            "engine.scheduler_stage_ratio run_batch": 57.499932865000005 / loop_s,
+            "engine.scheduler_stage_ratio sanity_check_cache": 0.000593552 / loop_s,
         }
     )
 
@@ -62,6 +78,8 @@ def test_readings_of_a_real_0_5_4() -> None:
         "engine.running_requests": 7,
         "engine.queued_requests": 0,
         "engine.kv_used_ratio": 0.02825927734375,
+        "engine.kv_used_tokens": 463,
+        "engine.cuda_graph_ratio": 0,
     }
     assert by_name(list(increases("t", {}, fixture("0.5.4"), 60))) == pytest.approx(
         {
@@ -148,6 +166,55 @@ def test_mean_of_the_interval_not_of_the_life() -> None:
         assert between(before, before) == {}
 
 
+def test_share_of_cuda_graphs_among_the_decodes_of_the_interval() -> None:
+    before = 'sglang:cuda_graph_passes_total{mode="decode_cuda_graph"} 100\n'
+    after = (
+        'sglang:cuda_graph_passes_total{mode="decode_cuda_graph"} 190\n'
+        'sglang:cuda_graph_passes_total{mode="decode_none"} 10\n'
+        'sglang:cuda_graph_passes_total{mode="prefill_none"} 50\n'
+    )
+    assert between(before, after) == {"engine.cuda_graph_ratio": 0.9}
+
+
+def test_the_latest_batch_tells_of_cuda_graphs_only_where_nothing_counts_them() -> None:
+    gauge = "sglang:is_cuda_graph 1\n"
+    assert now(gauge) == {"engine.cuda_graph_ratio": 1}
+    assert now(gauge + 'sglang:cuda_graph_passes_total{mode="decode_none"} 1\n') == {}
+
+
+def test_stages_of_all_groups_add_up_to_one() -> None:
+    """Of ranks that work as one the slower counts, once."""
+    after = "".join(
+        f'sglang:scheduler_stage_seconds_total{{category="{stage}",forward_overlap="{overlap}",'
+        f'dp_rank="{dp}",tp_rank="{tp}"}} {seconds}\n'
+        for stage, overlap, seconds in (("run_batch", "none", 2), ("run_batch", "full", 4), ("idle", "none", 4))
+        for dp in (0, 1)
+        for tp in (0, 1)
+    ) + "".join(
+        f'sglang:forward_execution_seconds_total{{category="decode",dp_rank="{dp}",tp_rank="0"}} 5\n' for dp in (0, 1)
+    )
+    assert between("", after) == {
+        "engine.scheduler_idle_ratio": 0,
+        "engine.scheduler_cpu_ratio": 0,
+        "engine.scheduler_stage_ratio idle": 0.4,
+        "engine.scheduler_stage_ratio run_batch": 0.6,
+        "engine.forward_ratio decode": 0.5,
+    }
+
+
+def test_labels_from_the_page_are_few_and_plain() -> None:
+    """They become series of the store."""
+    names = [*(f"s{number:03}" for number in range(100)), "x" * 41, "a b", "\x01"]
+    page_text = "".join(f'sglang:scheduler_stage_seconds_total{{category="{name}"}} 1\n' for name in names)
+    found = [name for name in between("", page_text) if name.startswith("engine.scheduler_stage")]
+    assert found == [f"engine.scheduler_stage_ratio s{number:03}" for number in range(32)]
+
+
+def test_estimates_of_one_gpu_are_not_added_over_groups() -> None:
+    after = "".join(f'sglang:estimated_flops_per_gpu_total{{dp_rank="{dp}"}} 4e13\n' for dp in (0, 1))
+    assert between("", after) == {"engine.estimated_flops_per_s": 4e12}
+
+
 def test_counter_that_goes_backwards_means_a_restart() -> None:
     before, after = page("sglang:num_requests_total 10\n"), page("sglang:num_requests_total 3\n")
     assert restarted(before, after)
@@ -180,7 +247,15 @@ def test_every_name_asked_for_is_one_of_the_two_vocabularies() -> None:
     """Names that neither page has are those that appear at their first use."""
     seen = set(fixture("0.5.4")) | set(fixture("0.5.23"))
     text = " ".join(repr(source) for source in (*GAUGES, *INCREASES))
-    rare = {"sglang:num_retracted_requests_total", "sglang:num_aborted_requests_total"}
+    rare = {
+        "sglang:num_retracted_requests_total",
+        "sglang:num_retracted_output_tokens_total",
+        "sglang:num_aborted_requests_total",
+        "sglang:forward_execution_seconds_total",
+        "sglang:estimated_flops_per_gpu_total",
+        "sglang:estimated_read_bytes_per_gpu_total",
+        "sglang:estimated_write_bytes_per_gpu_total",
+    }
     assert rare.isdisjoint(seen)
     assert all(f"'{name}'" in text for name in seen | rare)
 
