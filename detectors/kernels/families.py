@@ -1,0 +1,122 @@
+"""What a kernel is for, who ships it and what launches it, by rules that are data (config/kernel_families.toml)."""
+
+import functools
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from cyclewatch.config.catalogues import KernelRule, kernel_rules
+from cyclewatch.detectors.kernels.gemm import describe
+from cyclewatch.detectors.kernels.identity import NormalForm, normal_form
+from cyclewatch.detectors.kernels.short_name import short_name
+
+
+class Family(StrEnum):
+    """What a kernel's time counts as."""
+
+    GEMM = "gemm"
+    ATTENTION = "attention"
+    NORM = "norm"
+    ACTIVATION = "activation"
+    ROTARY = "rotary"
+    KV_CACHE = "kv_cache"
+    SAMPLING = "sampling"
+    MOE = "moe"
+    COMMUNICATION = "communication"
+    QUANTIZATION = "quantization"
+    EMBEDDING = "embedding"
+    ELEMENTWISE = "elementwise"
+    REDUCTION = "reduction"
+    INDEX = "index"
+    SCAN = "scan"
+    MEMCPY = "memcpy"
+    MEMSET = "memset"
+    CPU_OP = "cpu_op"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class KernelIdentity:
+    """What a kernel is. Texts are "" and `split_k` is None where its name does not tell.
+
+    `key` is equal for two spellings of one kernel, `group` for kernels that one call of `launch_api` starts together.
+    `operator` is the operator of the catalogue that the kernel comes closest to; `tile` is "MxNxK" or "MxN".
+    `truncated`: the name was cut, and `key` is only where the whole key begins.
+    """
+
+    name: str
+    key: str
+    short: str
+    family: Family
+    operator: str = ""
+    library: str = ""
+    source: str = ""
+    launch_api: str = ""
+    group: str = ""
+    tile: str = ""
+    split_k: bool | None = None
+    truncated: bool = False
+
+
+_BY_KIND = {"memcpy": Family.MEMCPY, "memset": Family.MEMSET, "cpu_op": Family.CPU_OP}
+_WITH_TILES = frozenset({Family.GEMM, Family.MOE})
+_MAX_SEARCHED = 4096
+"""Characters of a normal form that rules look at; what tells stands at the beginning."""
+
+_SHOWN = 200
+"""Characters of a name that is no kernel's."""
+
+
+@functools.lru_cache(maxsize=8192)
+def classify(name: str, kind: str = "kernel") -> KernelIdentity:
+    """What the kernel (or copy, fill, CPU operator: `kind` as in `KernelKind`) of this name is.
+
+    Any text is a name; where no rule fits, the family is `Family.OTHER`.
+    """
+    if family := _BY_KIND.get(kind):
+        text = " ".join(name[:_SHOWN].split())
+        return KernelIdentity(name, text, text, family)
+    form = normal_form(name)
+    rule = _rule(form)
+    gemm = describe(form.key[:_MAX_SEARCHED]) if rule.family in _WITH_TILES else None
+    is_reduction = rule.group == "cublas_split_k" and gemm is None
+    return KernelIdentity(
+        name=name,
+        key=form.key,
+        short=short_name(form),
+        family=Family(rule.family),
+        operator=rule.operator,
+        library=rule.library,
+        source=rule.source,
+        launch_api=rule.launch_api,
+        group=rule.group if not rule.group.endswith("_split_k") or is_reduction or (gemm and gemm.split_k) else "",
+        tile=gemm.tile if gemm else "",
+        split_k=gemm.split_k if gemm else None,
+        truncated=form.truncated,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    rule: KernelRule
+    pattern: re.Pattern[str] | None
+
+    def fits(self, head: str, key: str) -> bool:
+        rule = self.rule
+        return (
+            (not rule.head or any(word in head for word in rule.head))
+            and (not rule.contains or any(word in key for word in rule.contains))
+            and (self.pattern is None or self.pattern.search(key) is not None)
+        )
+
+
+@functools.cache
+def _compiled() -> tuple[_Compiled, ...]:
+    return tuple(_Compiled(rule, re.compile(rule.pattern) if rule.pattern else None) for rule in kernel_rules())
+
+
+def _rule(form: NormalForm) -> KernelRule:
+    """The first rule that fits."""
+    head, key = form.head[:_MAX_SEARCHED].lower(), form.key[:_MAX_SEARCHED].lower()
+    found = (one.rule for one in _compiled() if one.fits(head, key))
+    return next(found, KernelRule(Family.OTHER))
