@@ -65,7 +65,7 @@ def profile_cost(records: Records, began_ns: int, ended_ns: int) -> ProfileCost:
     ]
     end = records["end_ns"].astype(np.int64)
     cycle = records["cycle_ns"].astype(np.float64)
-    phases = phases_of(records)
+    phases = phases_of(records).astype(np.int64)
     during = touched(records, began_ns, ended_ns)
     before = ~during & (end <= began_ns) & (end > began_ns - STRETCH_NS)
     after = ~during & (end > ended_ns) & (end <= ended_ns + STRETCH_NS)

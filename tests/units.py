@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from cyclewatch.daemon.store.profiles import ProfileState, StoredKernel, StoredProfile
 from cyclewatch.daemon.store.unit import (
     ChangeEvent,
     RingPosition,
@@ -38,6 +39,27 @@ REGRESSION = Regression(
     ci=(0.2, 0.24),
     probability=0.9999,
 )
+KERNEL = StoredKernel("gemm<8>", "void gemm<(int)8>()", "gemm", "kernel", "0", "decode", 3, 30, 9, 11, 10, 1.0)
+
+
+def profile(key: str = "p1", **changes: Any) -> StoredProfile:
+    """A profile that was kept."""
+    values: dict[str, Any] = {
+        "run_key": RUN.key,
+        "target": "server",
+        "rank": "tp0",
+        "pid": 100,
+        "reason": "routine",
+        "method": "kineto",
+        "state": ProfileState.KEPT,
+        "began_at_ns": 100 * SECOND,
+        "ended_at_ns": 103 * SECOND,
+        "totals": {"kernel_ns": 30},
+        "cost": {"stall_ns": 5},
+        "kernels": (KERNEL,),
+        **changes,
+    }
+    return StoredProfile(key, **values)
 
 
 def unit(number: int = 0, **changes: Any) -> Unit:
@@ -54,6 +76,7 @@ def unit(number: int = 0, **changes: Any) -> Unit:
         "events": [ChangeEvent("server", at_ns, "restart", "server", "", "")],
         "facts": [StoredFact("node", "driver", "580.1", at_ns)],
         "regressions": [stored(REGRESSION)],
+        "profiles": [profile()],
         "states": {"server|tp0|decode|f00d": {"version": 1, "number": number}},
         "status": {"targets": {"server": {"number": number}}},
         **changes,

@@ -177,6 +177,49 @@ class RegressionRow(Base):
     causes: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
 
 
+class ProfileRow(Base):
+    """One kernel profile, or the attempt at one: why, how, what came of it, and what it cost."""
+
+    __tablename__ = "profiles"
+
+    id: Mapped[int] = mapped_column(RowId, primary_key=True)
+    key: Mapped[str] = mapped_column(String(64), unique=True)
+    run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"))
+    target: Mapped[str] = mapped_column(String(64), index=True)
+    rank: Mapped[str] = mapped_column(String(32))
+    pid: Mapped[int] = mapped_column(BigInteger)
+    reason: Mapped[str] = mapped_column(String(16))
+    method: Mapped[str] = mapped_column(String(16))
+    state: Mapped[str] = mapped_column(String(16))
+    detail: Mapped[str] = mapped_column(Text)
+    began_at_ns: Mapped[int] = mapped_column(BigInteger, index=True)
+    ended_at_ns: Mapped[int | None] = mapped_column(BigInteger)
+    totals: Mapped[dict[str, Any]] = mapped_column(JSON)
+    cost: Mapped[dict[str, Any]] = mapped_column(JSON)
+    warnings: Mapped[list[str]] = mapped_column(JSON)
+
+
+class ProfileKernelRow(Base):
+    """All calls of one kernel in one phase of a profile, in the order of total time."""
+
+    __tablename__ = "profile_kernels"
+
+    profile_id: Mapped[int] = mapped_column(ForeignKey("profiles.id"), primary_key=True)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True)
+    key: Mapped[str] = mapped_column(Text)
+    name: Mapped[str] = mapped_column(Text)
+    family: Mapped[str] = mapped_column(String(32))
+    kind: Mapped[str] = mapped_column(String(16))
+    device: Mapped[str] = mapped_column(String(16))
+    phase: Mapped[str] = mapped_column(String(32))
+    calls: Mapped[int] = mapped_column(BigInteger)
+    total_ns: Mapped[int] = mapped_column(BigInteger)
+    min_ns: Mapped[int | None] = mapped_column(BigInteger)
+    max_ns: Mapped[int | None] = mapped_column(BigInteger)
+    median_ns: Mapped[int | None] = mapped_column(BigInteger)
+    std_ns: Mapped[float | None] = mapped_column(Float)
+
+
 class DetectorStateRow(Base):
     """Saved state of one detector, so that a restart goes on where it stopped."""
 

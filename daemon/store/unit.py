@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cyclewatch.daemon.store.profiles import StoredProfile
 from cyclewatch.detectors.series import Level
 from cyclewatch.detectors.tracking import Regression
 from cyclewatch.detectors.windows import CellWindow
@@ -143,6 +144,7 @@ class Unit:
     facts: list[StoredFact] = field(default_factory=list)
     regressions: list[StoredRegression] = field(default_factory=list)
     replaced: list[Replaced] = field(default_factory=list)
+    profiles: list[StoredProfile] = field(default_factory=list)
     states: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     status: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 

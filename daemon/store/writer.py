@@ -22,6 +22,7 @@ from sqlalchemy.exc import (
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import reason_of
+from cyclewatch.daemon.store.profiles import StoredProfile, profile_row, write_kernels
 from cyclewatch.daemon.store.unit import Replaced, StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
 
 log = structlog.get_logger(__name__)
@@ -89,6 +90,7 @@ class StoreWriter:
         next_one.facts = list({(fact.target, fact.subject): fact for fact in oldest.facts + next_one.facts}.values())
         next_one.regressions = oldest.regressions + next_one.regressions
         next_one.replaced = oldest.replaced + next_one.replaced
+        next_one.profiles = oldest.profiles + next_one.profiles
         next_one.rings = list({ring.key: ring for ring in oldest.rings + next_one.rings}.values())
         next_one.states = {**oldest.states, **next_one.states}
         next_one.status = {**oldest.status, **next_one.status}
@@ -177,6 +179,8 @@ class StoreWriter:
         )
         for replaced in unit.replaced:
             _end_of_configuration(connection, replaced)
+        for profile in unit.profiles:
+            self._profile(connection, profile)
         states = [{"key": key, "updated_at_ns": unit.at_ns, "state": dict(state)} for key, state in unit.states.items()]
         _upsert(connection, models.DetectorStateRow, states, ("key",))
         status = [
@@ -251,6 +255,11 @@ class StoreWriter:
             "split": [dict(part) for part in row.split],
             "causes": [dict(cause) for cause in row.causes],
         }
+
+    def _profile(self, connection: Connection, stored: StoredProfile) -> None:
+        run_id = self._run_id(connection, stored.run_key) if stored.run_key else None
+        _upsert(connection, models.ProfileRow, [profile_row(stored, run_id)], ("key",), keep=("run_id",))
+        write_kernels(connection, stored)
 
 
 def _end_of_configuration(connection: Connection, replaced: Replaced) -> None:

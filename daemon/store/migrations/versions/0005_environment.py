@@ -1,13 +1,13 @@
 """What nodes and servers run on: facts, and the environment of each run.
 
-Revision 0005, after 0003. Runs that are there already have an empty environment.
+Revision 0005, after 0004. Runs that are there already have an empty environment.
 """
 
 import sqlalchemy as sa
 from alembic import op
 
 revision = "0005"
-down_revision = "0003"
+down_revision = "0004"
 branch_labels = None
 depends_on = None
 

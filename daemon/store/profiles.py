@@ -1,0 +1,205 @@
+"""Kernel profiles in the store: what flows there, how it is written, thinned and read."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Connection, Engine, delete, insert, select, update
+
+from cyclewatch.daemon.store.models import ProfileKernelRow, ProfileRow
+
+_DAY_NS = 86_400 * 10**9
+KEEP_ALL_NS = _DAY_NS
+"""So long every profile keeps its kernels; then one a rank, reason and day does."""
+
+KEEP_NS = 90 * _DAY_NS
+"""After this no profile keeps its kernels. That it was taken, and what it cost, stays."""
+
+
+class ProfileState(StrEnum):
+    """What came of a profile."""
+
+    TAKING = "taking"
+    KEPT = "kept"
+    REFUSED = "refused"
+    """It was taken, or ordered at least, and is not valid; `detail` says why."""
+
+
+@dataclass(frozen=True)
+class StoredKernel:
+    """All calls of one kernel in one phase. `key` is the kernel's identity; times None where they are not known."""
+
+    key: str
+    name: str
+    family: str
+    kind: str
+    device: str
+    phase: str
+    calls: int
+    total_ns: int
+    min_ns: int | None
+    max_ns: int | None
+    median_ns: int | None
+    std_ns: float | None
+
+
+@dataclass(frozen=True)
+class StoredProfile:
+    """One profile, or the attempt at one; the same `key` again replaces it. Times are UTC nanoseconds.
+
+    `began_at_ns` to `ended_at_ns` is the whole time in which the server was exposed to it. `run_key` is empty for a
+    process that is no server of SGLang's. `kernels` is None where they are stored already or there are none.
+    """
+
+    key: str
+    run_key: str
+    target: str
+    rank: str
+    pid: int
+    reason: str
+    method: str
+    state: ProfileState
+    began_at_ns: int
+    ended_at_ns: int | None = None
+    detail: str = ""
+    totals: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    cost: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    warnings: tuple[str, ...] = ()
+    kernels: tuple[StoredKernel, ...] | None = None
+
+
+@dataclass(frozen=True)
+class ProfileView:
+    """A stored profile with its number, as the command line shows it."""
+
+    id: int
+    profile: StoredProfile
+
+
+def profile_row(stored: StoredProfile, run_id: int | None) -> dict[str, Any]:
+    """The columns of a profile."""
+    row = {name: getattr(stored, name) for name in StoredProfile.__dataclass_fields__ if name not in _OTHERWISE}
+    return {
+        **row,
+        "run_id": run_id,
+        "state": stored.state.value,
+        "totals": dict(stored.totals),
+        "cost": dict(stored.cost),
+        "warnings": list(stored.warnings),
+    }
+
+
+_OTHERWISE = {"run_key", "kernels"}
+
+
+def write_kernels(connection: Connection, stored: StoredProfile) -> None:
+    """Write the kernels of a profile whose row is there, and thin those of the profiles before it."""
+    if stored.kernels is None:
+        return
+    number = connection.execute(select(ProfileRow.id).where(ProfileRow.key == stored.key)).scalar_one()
+    connection.execute(delete(ProfileKernelRow).where(ProfileKernelRow.profile_id == number))
+    rows = [{"profile_id": number, "position": place, **asdict(kernel)} for place, kernel in enumerate(stored.kernels)]
+    if rows:
+        connection.execute(insert(ProfileKernelRow), rows)
+    _thin(connection, stored)
+
+
+def _thin(connection: Connection, newest: StoredProfile) -> None:
+    query = (
+        select(ProfileRow.id, ProfileRow.began_at_ns, ProfileRow.reason)
+        .where(
+            ProfileRow.target == newest.target,
+            ProfileRow.rank == newest.rank,
+            ProfileRow.began_at_ns < newest.began_at_ns - KEEP_ALL_NS,
+            select(ProfileKernelRow.profile_id).where(ProfileKernelRow.profile_id == ProfileRow.id).exists(),
+        )
+        .order_by(ProfileRow.began_at_ns)
+    )
+    old = [(row.id, row.began_at_ns, row.reason) for row in connection.execute(query)]
+    if surplus := superfluous(old, newest.began_at_ns):
+        connection.execute(delete(ProfileKernelRow).where(ProfileKernelRow.profile_id.in_(surplus)))
+
+
+def superfluous(profiles: Iterable[tuple[int, int, str]], now_ns: int) -> list[int]:
+    """Which of the profiles (number, time, reason), oldest first, need no longer keep their kernels."""
+    kept: set[tuple[int, str]] = set()
+    surplus = []
+    for number, at_ns, reason in profiles:
+        age_ns, day = now_ns - at_ns, (at_ns // _DAY_NS, reason)
+        if age_ns <= KEEP_ALL_NS:
+            continue
+        if age_ns > KEEP_NS or day in kept:
+            surplus.append(number)
+        else:
+            kept.add(day)
+    return surplus
+
+
+class ProfileHistory:
+    """Reads stored profiles, each question on a connection of its own.
+
+    Raises (every method):
+        SQLAlchemyError: the database does not answer.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def since(self, at_ns: int) -> list[ProfileView]:
+        """Profiles that began at `at_ns` or later, newest first, without their kernels."""
+        query = select(ProfileRow.__table__).where(ProfileRow.began_at_ns >= at_ns).order_by(ProfileRow.id.desc())
+        with self._engine.connect() as connection:
+            return [ProfileView(row.id, _stored(row, None)) for row in connection.execute(query)]
+
+    def latest(self, limit: int) -> list[ProfileView]:
+        """The latest profiles, newest first, without their kernels."""
+        query = select(ProfileRow.__table__).order_by(ProfileRow.id.desc()).limit(limit)
+        with self._engine.connect() as connection:
+            return [ProfileView(row.id, _stored(row, None)) for row in connection.execute(query)]
+
+    def profile(self, number: int) -> ProfileView | None:
+        """The profile with this number, with its kernels; those are empty where they were given up."""
+        with self._engine.connect() as connection:
+            row = connection.execute(select(ProfileRow.__table__).where(ProfileRow.id == number)).one_or_none()
+            if row is None:
+                return None
+            query = (
+                select(ProfileKernelRow.__table__)
+                .where(ProfileKernelRow.profile_id == number)
+                .order_by(ProfileKernelRow.position)
+            )
+            names = StoredKernel.__dataclass_fields__
+            kernels = [
+                StoredKernel(**{name: getattr(kernel, name) for name in names}) for kernel in connection.execute(query)
+            ]
+            return ProfileView(row.id, _stored(row, kernels))
+
+    def end_unfinished(self, detail: str) -> None:
+        """Refuse the profiles that a daemon before this one did not finish."""
+        with self._engine.begin() as connection:
+            connection.execute(
+                update(ProfileRow)
+                .where(ProfileRow.state == ProfileState.TAKING.value)
+                .values(state=ProfileState.REFUSED.value, detail=detail)
+            )
+
+
+def _stored(row: Any, kernels: Sequence[StoredKernel] | None) -> StoredProfile:  # noqa: ANN401 (a row of the table)
+    return StoredProfile(
+        key=row.key,
+        run_key="",
+        target=row.target,
+        rank=row.rank,
+        pid=row.pid,
+        reason=row.reason,
+        method=row.method,
+        state=ProfileState(row.state),
+        began_at_ns=row.began_at_ns,
+        ended_at_ns=row.ended_at_ns,
+        detail=row.detail,
+        totals=row.totals,
+        cost=row.cost,
+        warnings=tuple(row.warnings),
+        kernels=None if kernels is None else tuple(kernels),
+    )
