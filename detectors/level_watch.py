@@ -34,10 +34,10 @@ class LevelWatch:
         """Whether the baseline stands."""
         return self.shifts.settled
 
-    def update(self, at_ns: int, level: float) -> LevelStep:
+    def update(self, at_ns: int, level: float, doubt: tuple[float, ...] = ()) -> LevelStep:
         """Take the level of the window that starts at `at_ns` (UTC); windows must come in order of time."""
         was_settled = self.settled
-        step = self.shifts.update(at_ns, level, self._usual)
+        step = self.shifts.update(at_ns, level, self._usual, doubt)
         if not was_settled:
             return LevelStep(reason=step.reason)
         if step.change and not step.change.measured_again:

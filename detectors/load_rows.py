@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cyclewatch.collectors.records import Records
-from cyclewatch.detectors.phases import Phase, load_buckets
+from cyclewatch.detectors.phases import Floats, Phase, load_buckets
 from cyclewatch.detectors.windows import CellWindow
 
 FEATURES = {
@@ -55,7 +55,7 @@ def rows_of(phase: Phase, records: Records, window: int) -> list[Row]:
     """
     buckets = load_buckets(phase, records)
     log_ns = np.log(records["cycle_ns"].astype(np.float64))
-    load = np.stack([records[name].astype(np.float64) for name in ("batch_size", "new_tokens", "kv_tokens")])
+    load = load_of(records)
     load = np.concatenate([load, attended_pairs(*load)[None]])
     rows = []
     for bucket in np.unique(buckets):
@@ -66,6 +66,12 @@ def rows_of(phase: Phase, records: Records, window: int) -> list[Row]:
             log = float(np.median(log_ns[part]))
             rows.append(Row(int(bucket), len(part), log, requests, new, kv_tokens, pairs, window))
     return rows
+
+
+def load_of(records: Records) -> Floats:
+    """Requests, new tokens and cached tokens of each record, shape (3, n)."""
+    load: Floats = np.stack([records[name].astype(np.float64) for name in ("batch_size", "new_tokens", "kv_tokens")])
+    return load
 
 
 def attended_pairs(batch_size: Any, new_tokens: Any, kv_tokens: Any) -> Any:  # noqa: ANN401 (scalar or array)

@@ -14,7 +14,7 @@ import numpy as np
 from cyclewatch.collectors.records import Records
 from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.level_watch import LevelWatch
-from cyclewatch.detectors.load_rows import Row, rows_of
+from cyclewatch.detectors.load_rows import Row, load_of, rows_of
 from cyclewatch.detectors.online import Direction, Suspicion
 from cyclewatch.detectors.phases import Floats, Phase
 from cyclewatch.detectors.robust import autocorrelation
@@ -101,7 +101,7 @@ class SeriesDetector:
         if level.known < self.parameters.min_cycles:
             self._learn_loads(cells)
             return Verdict(level=level, reason="load not seen before")
-        step = self._level.update(at_ns, level.log_ratio)
+        step = self._level.update(at_ns, level.log_ratio, self.model.doubt(load_of(cycles)))
         if step.suspicion is None and not step.changes:
             self._learn_loads(cells)
         tail = self._tail.update(at_ns, level.tail).change
@@ -117,7 +117,7 @@ class SeriesDetector:
         watch = LevelWatch(self.parameters)
         watch.shifts.discarded = self._discarded
         for start_ns, rows in self._reference:
-            watch.update(start_ns, self._rows_level(rows))
+            watch.update(start_ns, *self._rows_level(rows))
         if watch.shifts.discarded > self._discarded:
             self._reference = self._reference[watch.shifts.discarded - self._discarded :]
             self._discarded = watch.shifts.discarded
@@ -130,13 +130,14 @@ class SeriesDetector:
         self._level = watch
         return Verdict(settled=True, reason="the baseline stands")
 
-    def _rows_level(self, rows: list[Row]) -> float:
-        """Mean log ratio of a window over its known loads, weighted by cycles; NaN without any."""
+    def _rows_level(self, rows: list[Row]) -> tuple[float, tuple[float, ...]]:
+        """Mean log ratio of a window over its known loads, weighted by cycles, and its doubt; NaN without any."""
         known = [row for row in rows if row.bucket in self.model.offsets]
         if not known:
-            return math.nan
+            return math.nan, ()
         residuals = [self.model.residual(row) for row in known]
-        return float(np.average(residuals, weights=[row.count for row in known]))
+        load = np.array([(row.batch_size, row.new_tokens, row.kv_tokens) for row in known]).T
+        return float(np.average(residuals, weights=[row.count for row in known])), self.model.doubt(load)
 
     def _measure(self, at_ns: int, cycles: Records) -> Level:
         ratio, known = self.model.log_ratio(cycles)

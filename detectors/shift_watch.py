@@ -5,7 +5,6 @@ restored, so that a restarted daemon comes to the same verdicts.
 """
 
 import math
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
@@ -15,12 +14,14 @@ import numpy as np
 
 from cyclewatch.detectors import autoregression
 from cyclewatch.detectors.decision import Parameters, decide, left_over, went_away
+from cyclewatch.detectors.doubt import beside_doubt
 from cyclewatch.detectors.online import Cusum, Direction, Suspicion
 from cyclewatch.detectors.phases import Floats
+from cyclewatch.detectors.recent import Recent
 from cyclewatch.detectors.robust import clip_outliers, robust_sigma
 from cyclewatch.detectors.shift import Z_95, Shift, most_likely_shift, shift_at, worth_testing
 
-VERSION = 1
+VERSION = 2
 
 _MARGIN = 3
 """Fewest windows a split may leave at its end; how long a change must last is for the decision, not for its place."""
@@ -108,7 +109,7 @@ class ShiftWatch:
         self.parameters = parameters
         self.kind = kind
         self.discarded = 0
-        self._history: deque[tuple[int, float]] = deque(maxlen=parameters.history_windows)
+        self._recent = Recent(parameters.history_windows)
         self._origin: float | None = None
         self._level = 0.0
         self._sigma = 0.0
@@ -128,17 +129,24 @@ class ShiftWatch:
         """The level taken as normal at present."""
         return self._level
 
-    def update(self, at_ns: int, value: float, usual: Callable[[int], float | None] = lambda _: None) -> Step:
+    def update(
+        self,
+        at_ns: int,
+        value: float,
+        usual: Callable[[int], float | None] = lambda _: None,
+        doubt: tuple[float, ...] = (),
+    ) -> Step:
         """Take the value of the window that starts at `at_ns` (UTC); windows must come in order of time.
 
-        `usual` gives the level at this time on the days before, and is asked under suspicion only.
+        `usual` gives the level at this time on the days before, and is asked under suspicion only. `doubt`, of the
+        same length in every window, is what the value may be wrong by: see `doubt.py`.
         """
         if at_ns <= self._last_ns:
             return Step(reason="window out of order")
         if not math.isfinite(value):
             return Step(reason="no value")
         self._last_ns = at_ns
-        self._history.append((at_ns, value))
+        self._recent.append(at_ns, value, doubt)
         if self._cusum is None:
             return self._learn()
         return self._judge(at_ns, self._cusum.update(at_ns, value), usual)
@@ -152,19 +160,19 @@ class ShiftWatch:
         self._suspected += 1
         change, reason = self._confirm(at_ns, usual(at_ns))
         if change is None and self._suspected == _SUSPECTED_MAX:
-            self._arm(float(np.median(self._values())))
+            self._arm(float(np.median(self._recent.values)))
         return Step(suspicion=suspicion, change=change, reason=reason)
 
     def _learn(self) -> Step:
-        if len(self._history) < self.parameters.reference_windows:
+        if len(self._recent) < self.parameters.reference_windows:
             return Step(reason="learning the baseline")
-        values = self._values()
+        values = self._recent.values
         shift = most_likely_shift(values, _MARGIN)
         steady = shift is None or shift.p_value > _UNSTEADY_P or abs(shift.difference) < self.parameters.min_shift
         if shift is not None and not steady and self.discarded < _DISCARD_MAX * self.parameters.reference_windows:
             # A baseline with a slowdown inside would take it for noise. What is never steady is taken as it is.
             self.discarded += shift.position
-            self._forget(shift.position)
+            self._recent.drop(shift.position)
             return Step(reason="the baseline was not steady; learning on")
         residuals = values - np.median(values)
         residuals = clip_outliers(residuals, 0.0, robust_sigma(residuals))
@@ -176,7 +184,7 @@ class ShiftWatch:
 
     def _confirm(self, at_ns: int, usual: float | None) -> tuple[Change | None, str]:
         """Test the recent past for a shift."""
-        values = self._values()
+        values = self._recent.values
         known = np.array(self._phi)
         if len(values) >= _OWN_NOISE_MIN and not worth_testing(values, _MARGIN, known):
             return None, "nothing found"
@@ -190,11 +198,25 @@ class ShiftWatch:
                 break
             shift = replace(shift, position=shift.position + begin)
             if decision.accepted and self._holds(values, shift):
-                return self._changed(shift, at_ns), ""
+                shift = self._beside_doubt(shift, values, begin, phi)
+                if decide(shift, self.parameters, slowed=self._origin is not None, usual=usual).accepted:
+                    return self._changed(shift, at_ns), ""
+                return None, "explained by the load after all"
             if not decision.too_small:
                 break
             begin = shift.position  # what is too small to matter must not hide what comes after it
         return None, reason
+
+    def _beside_doubt(self, shift: Shift, values: Floats, begin: int, phi: Floats | None) -> Shift:
+        """The shift of `values` from `begin` on, as it is beside what expectations may be wrong by."""
+        doubts = self._recent.doubts[begin:]
+        if not doubts.size:
+            return shift
+        values, here = values[begin:], replace(shift, position=shift.position - begin)
+        if phi is None:
+            level = np.where(np.arange(len(values)) >= here.position, shift.after, shift.before)
+            phi = autoregression.fit_best(values - level)
+        return replace(beside_doubt(here, values, doubts, phi), position=shift.position)
 
     def _holds(self, values: Floats, shift: Shift) -> bool:
         """Whether the last windows are still nearer to the new level: what is over again has not lasted."""
@@ -205,7 +227,7 @@ class ShiftWatch:
         """The change that ends the confirmed slowdown, where the last windows show that it has gone."""
         if self._origin is None:
             return None
-        values = self._values()
+        values = self._recent.values
         if not went_away(values, self._origin, self._level, self.parameters):
             return None
         slow = np.flatnonzero(values >= (self._origin + self._level) / 2)
@@ -216,8 +238,8 @@ class ShiftWatch:
     def _changed(self, shift: Shift, at_ns: int) -> Change:
         """Take the new level as normal; gives the change."""
         slower = shift.difference > 0
-        started_at_ns = self._history[shift.position][0]
-        self._forget(shift.position)
+        started_at_ns = int(self._recent.at_ns[shift.position])
+        self._recent.drop(shift.position)
         if slower and self._origin is None:
             self._origin = shift.before
             measure_at = 2 * shift.values_after
@@ -244,9 +266,9 @@ class ShiftWatch:
         What is found as soon as it can be is found while it looks larger than it is.
         """
         opened = self._opened
-        if opened is None or len(self._history) < opened.measure_at:
+        if opened is None or len(self._recent) < opened.measure_at:
             return None
-        values = self._values()
+        values = self._recent.values
         centre = float(np.median(values))
         after = float(clip_outliers(values, centre, robust_sigma(values)).mean())
         self._opened = replace(opened, measure_at=2 * len(values))
@@ -265,13 +287,6 @@ class ShiftWatch:
         )
         return replace(found, direction=Direction.SLOWER)  # the open slowdown, even if hardly anything of it is left
 
-    def _values(self) -> Floats:
-        return np.array([value for _, value in self._history])
-
-    def _forget(self, windows: int) -> None:
-        for _ in range(windows):
-            self._history.popleft()
-
     def _arm(self, level: float) -> None:
         """Take `level` as normal from now on."""
         self._level = level
@@ -284,7 +299,7 @@ class ShiftWatch:
         return {
             "version": VERSION,
             "discarded": self.discarded,
-            "history": [list(entry) for entry in self._history],
+            "recent": self._recent.state(),
             "origin": self._origin,
             "level": self._level,
             "sigma": self._sigma,
@@ -305,8 +320,7 @@ class ShiftWatch:
         if state["version"] != VERSION:
             raise ValueError(f"detector state of version {state['version']}, this release reads {VERSION}")
         self.discarded = int(state["discarded"])
-        self._history.clear()
-        self._history.extend((int(at_ns), float(value)) for at_ns, value in state["history"])
+        self._recent.restore(state["recent"])
         self._origin = state["origin"]
         self._sigma = float(state["sigma"])
         self._phi = tuple(float(one) for one in state["phi"])

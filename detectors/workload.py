@@ -11,12 +11,13 @@ far longer or shorter contexts than ever, until that load too has been learned.
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from cyclewatch.collectors.records import Records
-from cyclewatch.detectors.load_rows import FEATURES, Row, attended_pairs, rows_of
+from cyclewatch.detectors.load_rows import FEATURES, Row, attended_pairs, load_of, rows_of
 from cyclewatch.detectors.phases import Bools, Floats, Integers, Phase, load_buckets
 from cyclewatch.detectors.random_effects import fit_costs
 from cyclewatch.detectors.robust import long_run_sigma, nonnegative_least_squares, robust_sigma
@@ -161,7 +162,7 @@ class WorkloadModel:
 
     def log_ratio(self, records: Records) -> tuple[Floats, Bools]:
         """log(measured / expected) of each record and whether its load is known, both of shape (n,)."""
-        load = [records[name].astype(np.float64) for name in ("batch_size", "new_tokens", "kv_tokens")]
+        load = load_of(records)
         known, position = np.unique(
             self._cells(load_buckets(self.phase, records), load[2] / np.maximum(load[0], 1)), return_inverse=True
         )
@@ -169,6 +170,15 @@ class WorkloadModel:
         expected = offsets + self._log_bound(self._design(*load, attended_pairs(*load)))
         ratio: Floats = np.log(records["cycle_ns"].astype(np.float64)) - expected
         return ratio, np.isfinite(ratio)
+
+    def doubt(self, load: Floats) -> tuple[float, ...]:
+        """How far expected log times move for one standard deviation of each independent error of the costs.
+
+        The mean over cycles of this `load`, shape (3, n), as `load_of` gives it; one for each of `FEATURES`.
+        """
+        design = self._design(*load, attended_pairs(*load))
+        shares = (design / np.exp(self._log_bound(design))[:, None]).mean(axis=0)
+        return tuple((shares @ _factor(self.covariance)).tolist())
 
     def explain(self) -> Explanation:
         """What the model knows: its coefficients and its offsets, the largest offset first."""
@@ -245,6 +255,18 @@ class WorkloadModel:
             contexts=(state["contexts"][0], state["contexts"][1]),
             offset_sigma=state["offset_sigma"],
         )
+
+
+@lru_cache(maxsize=64)
+def _factor(covariance: tuple[tuple[float, ...], ...]) -> Floats:
+    """Independent errors that make this covariance, shape (p, p): it is the product of the factor and its transpose."""
+    matrix = np.array(covariance)
+    sigma = np.sqrt(np.diag(matrix))
+    # Costs of a cycle and of a token are many orders of magnitude apart: decompose what they correlate.
+    scale = np.where(sigma > 0, sigma, 1.0)
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    factor: Floats = sigma[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+    return factor
 
 
 def fit_coefficients(design: Floats, log_times: Floats, weight: Floats) -> tuple[Floats, Floats]:
