@@ -323,3 +323,25 @@ def test_the_kind_is_told_with_the_change() -> None:
     watch = ShiftWatch(PARAMETERS, Kind.TAIL)
     found = [step.change for step in feed(watch, noise(360, seed=1) + bump(360, AT, 360)) if step.change]
     assert {change.kind for change in found} == {Kind.TAIL}
+
+
+def test_a_shift_that_came_with_a_doubtful_load_waits_until_another_load_tells() -> None:
+    """The same level under the load before: a slowdown. Back at the level of before: it was the load."""
+    high = np.arange(LEARNED + 260) >= LEARNED + 100
+    values = noise(LEARNED + 260, seed=3, sigma=0.01) + 0.05 * high
+    for stays in (True, False):
+        watch = ShiftWatch(PARAMETERS)
+        reasons, found = set(), []
+        for number, value in enumerate(values):
+            loaded = high[number] and number < LEARNED + 180
+            step = watch.update(
+                at_ns(number),
+                float(value) if loaded or stays else float(value - 0.05 * high[number]),
+                doubt=(0.03 * loaded,),
+            )
+            reasons.add(step.reason)
+            found += [step.change] if step.change else []
+            if number == LEARNED + 179:
+                assert not found
+        assert "explained by the load after all" in reasons
+        assert len([change for change in found if not change.measured_again]) == int(stays)

@@ -77,6 +77,30 @@ def test_noise_that_goes_with_the_load_is_not_a_cost_of_load(seed: int) -> None:
     assert np.log(_slope(WorkloadModel(Phase.DECODE, tuple(plain))) / TRUE_SLOPE) > 0.025
 
 
+def test_doubt_is_how_wrong_expectations_are() -> None:
+    """Of 40 references, by how far high loads are misjudged against low ones: about as much as each doubted."""
+    low, high = (np.array([[size], [0.0], [1000.0 * size]]) for size in (8.0, 24.0))
+    scores = []
+    for seed in range(40):
+        model = _fitted(_reference(seed, windows=60))
+        doubted = np.linalg.norm(np.subtract(model.doubt(high), model.doubt(low)))
+        scores.append(np.log(_slope(model) / TRUE_SLOPE) / doubted)
+    assert 0.6 < np.sqrt(np.mean(np.square(scores))) < 1.5
+
+
+def test_doubt_has_one_part_for_each_cost_and_none_for_what_was_never_seen() -> None:
+    model = _fitted(_reference())
+    load = np.array([[16.0, 17.0], [0.0, 0.0], [16_000.0, 18_000.0]])
+    share = (
+        np.stack([np.ones(2), *load], axis=1) / (np.stack([np.ones(2), *load], axis=1) @ model.coefficients)[:, None]
+    )
+    mean = share.mean(axis=0)
+    doubt = np.array(model.doubt(load))
+    assert len(doubt) == len(model.coefficients)
+    assert doubt @ doubt == pytest.approx(mean @ np.array(model.covariance) @ mean, rel=1e-6)
+    assert model.covariance[2] == (0.0,) * 4  # new tokens of decodes
+
+
 def test_rows_of_unknown_windows_are_of_one_each() -> None:
     """What knows no windows still gets costs and offsets."""
     rows = [replace(row, window=-1) for row in _reference(1, windows=30)]
