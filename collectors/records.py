@@ -92,7 +92,8 @@ class CycleFlag(IntFlag):
 class RingIdentity:
     """Who writes a ring: one scheduler process of one server.
 
-    `key` is the file's name without its ending and is unique on a host until the next boot.
+    `key` is the file's name without its ending and is unique on a host until the next boot. `software` has the versions
+    of torch, CUDA and the kernel packages that the process uses, by name.
     """
 
     key: str
@@ -109,6 +110,7 @@ class RingIdentity:
     monotonic_ns: int
     wall_ns: int
     server: Mapping[str, Any] = field(hash=False)
+    software: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def rank(self) -> str:
@@ -134,7 +136,7 @@ class RingIdentity:
             raise ValueError(f"identity is not JSON: {error}") from None
         if not isinstance(values, dict):
             raise ValueError("identity is not a JSON object")  # noqa: TRY004 (a bad file, not a bad call)
-        server, missing = values.get("server"), values.get("hooks_missing")
+        server, missing, software = values.get("server"), values.get("hooks_missing"), values.get("software")
         return cls(
             key=key,
             pid=_integer(values, "pid"),
@@ -150,6 +152,7 @@ class RingIdentity:
             monotonic_ns=_integer(values, "monotonic_ns"),
             wall_ns=_integer(values, "wall_ns"),
             server=server if isinstance(server, dict) else {},
+            software={name: str(version) for name, version in software.items()} if isinstance(software, dict) else {},
         )
 
 

@@ -9,7 +9,8 @@ from cyclewatch.collectors.records import ServerIdentity
 
 SERVER_ARGUMENTS = (
     # Those that influence performance and where the server is found, in SGLang's names, which are not the same in all
-    # versions. The plugin inside SGLang has the same list. Never a key, a token, a password or a command line.
+    # versions; a dot leads into an argument that has parts. The plugin inside SGLang has the same list. Never a key, a
+    # token, a password or a command line.
     *("host", "port", "model_path", "served_model_name", "revision", "tp_size", "pp_size", "dp_size", "ep_size"),
     *("nnodes", "node_rank", "device", "dtype", "quantization", "kv_cache_dtype", "context_length", "page_size"),
     *("attention_backend", "prefill_attention_backend", "decode_attention_backend", "sampling_backend"),
@@ -19,6 +20,21 @@ SERVER_ARGUMENTS = (
     *("disable_radix_cache", "enable_hierarchical_cache", "enable_dp_attention", "disaggregation_mode"),
     *("enable_two_batch_overlap", "enable_lora", "num_continuous_decode_steps", "stream_interval", "load_format"),
     *("speculative_algorithm", "speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
+    *("schedule_conservativeness", "grammar_backend", "cuda_graph_bs", "cuda_graph_config.decode.backend"),
+    *("cuda_graph_config.decode.bs", "cuda_graph_config.prefill.backend", "cuda_graph_config.prefill.max_bs"),
+    *("speculative_draft_model_path", "speculative_attention_mode", "speculative_draft_attention_backend"),
+    *("disable_cuda_graph_padding", "enable_piecewise_cuda_graph", "piecewise_cuda_graph_max_tokens"),
+    *("fp8_gemm_runner_backend", "fp4_gemm_runner_backend", "bf16_gemm_backend", "mm_attention_backend"),
+    *("nsa_prefill_backend", "nsa_decode_backend", "dsa_prefill_backend", "dsa_decode_backend", "mamba_backend"),
+    *("linear_attn_backend", "lora_backend", "max_loras_per_batch", "torchao_config", "torch_compile_max_bs"),
+    *("disable_custom_all_reduce", "enable_flashinfer_allreduce_fusion", "enable_mscclpp", "enable_nccl_nvls"),
+    *("enable_symm_mem", "enable_torch_symm_mem", "enable_single_batch_overlap", "enable_dp_lm_head"),
+    *("moe_dense_tp_size", "deepep_mode", "enable_eplb", "ep_num_redundant_experts", "disable_shared_experts_fusion"),
+    *("attn_cp_size", "dcp_size", "load_balance_method", "cpu_offload_gb", "enable_deterministic_inference"),
+    *("scheduler_recv_interval", "prefill_max_requests", "prefill_decode_interval", "enable_dynamic_chunking"),
+    *("swa_full_tokens_ratio", "radix_eviction_policy", "hicache_ratio", "hicache_io_backend"),
+    *("disaggregation_transfer_backend", "tokenizer_worker_num", "sleep_on_idle", "enable_trace"),
+    *("enable_forward_pass_metrics", "forward_pass_metrics_ipc_name"),
 )
 
 _TEXT_MAX = 200
@@ -52,12 +68,24 @@ def parse_server_info(target: str, url: str, body: bytes) -> ServerIdentity:
 
 def allowed_arguments(reply: Mapping[str, Any]) -> dict[str, bool | float | str]:
     """The allow-listed arguments that are set, in the order of the list."""
-    arguments = {name: _allowed(reply.get(name)) for name in SERVER_ARGUMENTS}
+    arguments = {name: _allowed(_part(reply, name)) for name in SERVER_ARGUMENTS}
     return {name: value for name, value in arguments.items() if value is not None}
 
 
+def _part(reply: Mapping[str, Any], name: str) -> object:
+    value: object = reply
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
+
+
 def _allowed(value: object) -> bool | float | str | None:
-    """A value that may be kept: a number of reasonable size, or a short text; addresses lose their credentials."""
+    """What may be kept: a number of reasonable size, a short text, whole numbers of a list as a text with commas.
+
+    Addresses lose their credentials.
+    """
+    if isinstance(value, list) and value and all(type(one) is int and abs(one) < _NUMBER_MAX for one in value):
+        value = ",".join(map(str, value[:_TEXT_MAX]))
     if isinstance(value, str):
         return (public_url(value) if "://" in value else value)[:_TEXT_MAX]
     if isinstance(value, int | float) and -_NUMBER_MAX <= value <= _NUMBER_MAX:  # NaN is not

@@ -181,8 +181,12 @@ class Pipeline:
 
     def _begin(self, batch: CycleBatch, now: Now) -> RingTrack:
         run, events = self._runs.of_ring(batch.ring, batch.target)
-        self._unit.runs.append(run)
         self._note_events(events)
+        if self._runs.is_latest(run):
+            for name, version in batch.ring.software.items():
+                self._take_fact(Fact(batch.target, name, version), run.started_at_ns)
+        run = self._runs.seen(run, run.last_seen_ns, self._environment.of(batch.target))
+        self._unit.runs.append(run)
         if any(event.kind != "restart" for event in events):
             self._unit.replaced.append(Replaced(run.target, run.fingerprint, run.started_at_ns))
         saved = self._positions.pop(batch.ring.key, None)

@@ -9,7 +9,7 @@ from typing import Any
 from cyclewatch.collectors.records import RingIdentity, ServerIdentity
 from cyclewatch.daemon.store.unit import ChangeEvent, Run
 
-_PLACE_ARGUMENTS = frozenset({"host", "port", "served_model_name"})
+_PLACE_ARGUMENTS = frozenset({"host", "port", "served_model_name", "forward_pass_metrics_ipc_name"})
 """Where a server listens and what it calls itself do not change its speed."""
 
 

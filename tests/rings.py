@@ -115,7 +115,9 @@ class PlainRing:
         self.key = self.path.stem
         self.capacity = capacity
         self.written = 0
-        self.path.write_bytes(header(json.dumps(values).encode(), capacity) + bytes(capacity * RECORD_BYTES))
+        self.path.write_bytes(
+            header(json.dumps(values, separators=(",", ":")).encode(), capacity) + bytes(capacity * RECORD_BYTES)
+        )
         self.fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
 
     def write(self, body: bytes | None = None) -> None:

@@ -297,11 +297,13 @@ def _identity_text(identity: Mapping[str, Any]) -> bytes:
     import json
 
     server = dict(identity.get("server", {}))
-    while len(text := json.dumps({**identity, "server": server}).encode()) > IDENTITY_BYTES_MAX:
+    while True:
+        text = json.dumps({**identity, "server": server}, separators=(",", ":")).encode()
+        if len(text) <= IDENTITY_BYTES_MAX:
+            return text
         if not server:
             raise ValueError(f"the identity of {len(text)} bytes is too long (at most {IDENTITY_BYTES_MAX})")
         server.popitem()
-    return text
 
 
 def _file_system(path: str | os.PathLike[str], mountinfo: str = "/proc/self/mountinfo") -> str:
@@ -1059,7 +1061,7 @@ def _as_called(original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
 
 SERVER_ARGUMENTS: Final = (
     # Those that influence performance and where the server is found; in the order in which they are kept if there is
-    # not room for all. Never a key, a token, a password or a command line.
+    # not room for all. A dot leads into an argument that has parts. Never a key, a token, a password or a command line.
     *("host", "port", "model_path", "served_model_name", "revision", "tp_size", "pp_size", "dp_size", "ep_size"),
     *("nnodes", "node_rank", "device", "dtype", "quantization", "kv_cache_dtype", "context_length", "page_size"),
     *("attention_backend", "prefill_attention_backend", "decode_attention_backend", "sampling_backend"),
@@ -1069,8 +1071,29 @@ SERVER_ARGUMENTS: Final = (
     *("disable_radix_cache", "enable_hierarchical_cache", "enable_dp_attention", "disaggregation_mode"),
     *("enable_two_batch_overlap", "enable_lora", "num_continuous_decode_steps", "stream_interval", "load_format"),
     *("speculative_algorithm", "speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"),
+    *("schedule_conservativeness", "grammar_backend", "cuda_graph_bs", "cuda_graph_config.decode.backend"),
+    *("cuda_graph_config.decode.bs", "cuda_graph_config.prefill.backend", "cuda_graph_config.prefill.max_bs"),
+    *("speculative_draft_model_path", "speculative_attention_mode", "speculative_draft_attention_backend"),
+    *("disable_cuda_graph_padding", "enable_piecewise_cuda_graph", "piecewise_cuda_graph_max_tokens"),
+    *("fp8_gemm_runner_backend", "fp4_gemm_runner_backend", "bf16_gemm_backend", "mm_attention_backend"),
+    *("nsa_prefill_backend", "nsa_decode_backend", "dsa_prefill_backend", "dsa_decode_backend", "mamba_backend"),
+    *("linear_attn_backend", "lora_backend", "max_loras_per_batch", "torchao_config", "torch_compile_max_bs"),
+    *("disable_custom_all_reduce", "enable_flashinfer_allreduce_fusion", "enable_mscclpp", "enable_nccl_nvls"),
+    *("enable_symm_mem", "enable_torch_symm_mem", "enable_single_batch_overlap", "enable_dp_lm_head"),
+    *("moe_dense_tp_size", "deepep_mode", "enable_eplb", "ep_num_redundant_experts", "disable_shared_experts_fusion"),
+    *("attn_cp_size", "dcp_size", "load_balance_method", "cpu_offload_gb", "enable_deterministic_inference"),
+    *("scheduler_recv_interval", "prefill_max_requests", "prefill_decode_interval", "enable_dynamic_chunking"),
+    *("swa_full_tokens_ratio", "radix_eviction_policy", "hicache_ratio", "hicache_io_backend"),
+    *("disaggregation_transfer_backend", "tokenizer_worker_num", "sleep_on_idle", "enable_trace"),
+    *("enable_forward_pass_metrics", "forward_pass_metrics_ipc_name"),
 )
 _TEXT_MAX: Final = 200
+KERNEL_PACKAGES: Final = (
+    # Where a server's kernels and collectives come from, beside torch: the version of each that is installed.
+    *("sgl-kernel", "sglang-kernel", "flashinfer-python", "triton", "flash-attn-4", "sgl-flash-mla", "sgl-deep-gemm"),
+    *("sgl-deep-ep", "tilelang", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "nvidia-cublas-cu12", "nvidia-cublas"),
+    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "transformers"),
+)
 
 
 def identity(scheduler: Any) -> dict[str, Any]:
@@ -1091,6 +1114,7 @@ def identity(scheduler: Any) -> dict[str, Any]:
         "plugin_version": __version__,
         "monotonic_ns": time.monotonic_ns(),
         "wall_ns": time.time_ns(),
+        "software": dict(_software()),
         "server": dict(_server_arguments(getattr(scheduler, "server_args", None))),
     }
 
@@ -1145,13 +1169,43 @@ def _sglang_version() -> str:
     return str(version or "")
 
 
+def _software() -> Iterator[tuple[str, str]]:
+    """Versions of Python, torch with what it was built for, and the kernel packages; nothing is imported for it."""
+    from importlib import metadata
+
+    yield "python", sys.version.split()[0]
+    built = sys.modules.get("torch.version")
+    for name, attribute in (("torch", "__version__"), ("torch_cuda", "cuda"), ("torch_hip", "hip")):
+        if version := getattr(built, attribute, None):
+            yield name, str(version)[:_TEXT_MAX]
+    for name in KERNEL_PACKAGES:
+        with suppress(Exception):  # not installed, mostly; damaged metadata raises what it likes
+            yield name, metadata.version(name)[:_TEXT_MAX]
+
+
 def _server_arguments(arguments: Any) -> Iterator[tuple[str, Any]]:
+    """The arguments that are set. A flag that is off is left out: there is not room for all that are."""
     for name in SERVER_ARGUMENTS:
-        value = getattr(arguments, name, None)
+        value = arguments
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, dict) else getattr(value, part, None)
         if isinstance(value, (bool, int, float)):
-            yield name, value
+            if value is not False:
+                yield name, value
         elif value is not None:
-            yield name, str(value)[:_TEXT_MAX]
+            yield name, _public(value)[:_TEXT_MAX]
+
+
+def _public(value: Any) -> str:
+    """As text; numbers of a list with commas between them, an address without what it may have of credentials."""
+    if isinstance(value, (list, tuple)) and all(type(one) is int for one in value):
+        return ",".join(map(str, value))
+    text = str(value)
+    scheme, separator, rest = text.partition("://")
+    if not separator:
+        return text
+    place, slash, path = rest.partition("?")[0].partition("#")[0].partition("/")
+    return scheme + separator + place.rpartition("@")[2] + slash + path
 
 
 # --- Installation ---------------------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from cyclewatch.daemon.environment import FACTS_MAX, Environment
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.history import change_text
 from cyclewatch.daemon.store.unit import ChangeEvent, StoredFact
-from simulated import server
-from watched import SECOND, WALL_NS, Replay, Watched, ring_identity
+from simulated import cycles, server
+from watched import SECOND, WALL_NS, Replay, Watched, batch, ring_identity
 
 
 @pytest.fixture(name="watched")
@@ -139,6 +139,26 @@ class TestPipeline:
         watched.take(driver("590.2"), 60 * SECOND)
         second_start(watched, server(5, seed=1), 60 * SECOND).run()
         assert [run.environment for run in watched.history.runs()] == [{"driver": "580.1"}, {"driver": "590.2"}]
+
+    def test_the_software_of_a_server_is_of_its_environment(self, watched: Watched) -> None:
+        """Changed by its restart, not by the daemon that reads the rings of both starts again."""
+        rings = [
+            ring_identity(
+                f"1-{number}-9", parent_start_ticks=number, wall_ns=WALL_NS + number, software={"torch": version}
+            )
+            for number, version in ((1, "2.8.0"), (2, "2.14.1"))
+        ]
+        for _ in range(2):
+            for ring in (*rings, rings[0]):
+                watched.take(batch(cycles(5), ring), SECOND)
+                watched.turn(10 * SECOND)
+            watched.stop(20 * SECOND)
+            watched.start()
+        assert events(watched) == [
+            ("server", "restart", "server", "", ""),
+            ("server", "environment", "torch", "2.8.0", "2.14.1"),
+        ]
+        assert [run.environment for run in watched.history.runs()] == [{"torch": "2.8.0"}, {"torch": "2.14.1"}]
 
     def test_a_server_without_a_ring_has_an_environment(self, watched: Watched) -> None:
         watched.take(driver("580.1"), 0)
