@@ -30,6 +30,7 @@ from cyclewatch.config.settings import Detection, Rings, Settings
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.pipeline import Pipeline
+from cyclewatch.daemon.profiling.board import Board
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import Evidence
@@ -103,7 +104,7 @@ def run(rings: int, rate: float, seconds: int) -> dict[str, Cost]:
 
             judging = CyclesCollector(settings.rings, Discovery(()), settings.host.proc, {})
             runs = RunRegistry("node", "boot", ())
-            pipeline = Pipeline(settings, Metrics(), runs, Environment(), NoHistory(), {}, lambda _: None)
+            pipeline = Pipeline(settings, Metrics(), runs, Environment(), Board(), NoHistory(), {}, lambda _: None)
 
             def look() -> list[Sample]:
                 samples = list(judging.collect(now()))

@@ -4,6 +4,7 @@ A number of steps, never open-ended; GPU activities where there is a GPU; no sta
 and no shapes. HTTP 200 says that profiling began, and nothing of what came of it: the file is looked for.
 """
 
+import contextlib
 import json
 import secrets
 from collections.abc import Callable
@@ -85,3 +86,9 @@ class StartedProfile:
                 )
             pause()
         return files
+
+    def remove(self) -> None:
+        """Remove what there is of the files."""
+        for path in list(self._directory.glob(f"{self.id}-*")):
+            with contextlib.suppress(OSError):
+                path.unlink()

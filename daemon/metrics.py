@@ -201,6 +201,40 @@ class Metrics:
             ("target",),
             registry=self.registry,
         )
+        self.profiles = Counter(
+            "cyclewatch_profiles",
+            "Kernel profiles, by what they were taken for and what came of them.",
+            ("target", "reason", "state"),
+            registry=self.registry,
+        )
+        self.profile_exposure = Counter(
+            "cyclewatch_profile_exposure_seconds",
+            "Time in which the server was being profiled.",
+            ("target",),
+            registry=self.registry,
+        )
+        self.profile_stall = Gauge(
+            "cyclewatch_profile_stall_seconds",
+            "How much longer the longest cycle of the last profile was than any before it.",
+            ("target",),
+            registry=self.registry,
+        )
+        self.profile_after = Gauge(
+            "cyclewatch_profile_after_ratio",
+            "Median cycle after the last profile over the same load before it.",
+            ("target",),
+            registry=self.registry,
+        )
+        self.profiling_on = Gauge(
+            "cyclewatch_profiling_on",
+            "0 while no profiles are taken: disabled, over their budget, or switched off.",
+            registry=self.registry,
+        )
+        self.profile_datagrams_refused = Gauge(
+            "cyclewatch_profile_datagrams_refused",
+            "Questions on Kineto's channel that got no answer, since the start.",
+            registry=self.registry,
+        )
         self.store_pending = Gauge(
             "cyclewatch_store_pending_batches", "Batches waiting for the database.", registry=self.registry
         )

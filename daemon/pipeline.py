@@ -1,7 +1,7 @@
 """From samples to what is stored: windows, detection, attribution. One thread owns all of this."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -23,6 +23,7 @@ from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.findings import findings_of
 from cyclewatch.daemon.metrics import Metrics, PhaseState
+from cyclewatch.daemon.profiling.board import Board
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.unit import (
@@ -75,6 +76,7 @@ class Pipeline:
         metrics: Metrics,
         runs: RunRegistry,
         environment: Environment,
+        board: Board,
         history: History,
         positions: Mapping[str, RingPosition],
         submit: Callable[[Unit], None],
@@ -86,6 +88,7 @@ class Pipeline:
         self._metrics = metrics
         self._runs = runs
         self._environment = environment
+        self._board = board
         self._history = history
         self._positions = dict(positions)
         self._submit = submit
@@ -94,6 +97,7 @@ class Pipeline:
         self._readings: dict[str, tuple[Reading, int]] = {}
         self._reading_age_ns = int(3e9 * max(_READING_AGE_MIN_S, settings.engine.interval_s, settings.host.interval_s))
         self._identities: dict[str, tuple[ServerIdentity, Now]] = {}
+        self._served: dict[str, Run] = {}
         self._phases: dict[str, PhaseState] = {}
         self._changed: dict[str, SeriesWatch] = {}
         self._flushed_ns = 0
@@ -165,30 +169,30 @@ class Pipeline:
         if batch.ring.key not in self._rings and not batch.alive and not len(batch.records):
             return  # left over from a server that has ended, and read to its end
         track = self._rings.get(batch.ring.key) or self._begin(batch, now)
+        if track is None:
+            return
         track.batch = batch
         track.next_sequence = batch.next_sequence
         track.read += len(batch.records)
         track.lost += batch.lost
         track.torn += batch.torn
-        records = self._plausible(batch.records, now.monotonic_ns)
+        records = self._board.take(batch.ring, track.run, self._plausible(batch.records, now.monotonic_ns))
         late = track.cutter.add(records)
         if late:
             self._metrics.records_refused.labels("late").inc(late)
         if not batch.alive and not len(batch.records) and not track.cutter.has_open:
             log.info("server gone", target=batch.target, rank=track.rank, pid=batch.ring.pid)
             del self._rings[batch.ring.key]
+            self._board.forget(batch.ring.key)
+            if batch.ring.device_only and self._serves(track.run):
+                del self._served[track.run.target]  # the next start may be another configuration
             self._forget(batch.target)
 
-    def _begin(self, batch: CycleBatch, now: Now) -> RingTrack:
-        run, events = self._runs.of_ring(batch.ring, batch.target)
-        self._note_events(events)
-        if self._runs.is_latest(run):
-            for name, version in batch.ring.software.items():
-                self._take_fact(Fact(batch.target, name, version), run.started_at_ns)
-        run = self._runs.seen(run, run.last_seen_ns, self._environment.of(batch.target))
-        self._unit.runs.append(run)
-        if any(event.kind != "restart" for event in events):
-            self._unit.replaced.append(Replaced(run.target, run.fingerprint, run.started_at_ns))
+    def _begin(self, batch: CycleBatch, now: Now) -> RingTrack | None:
+        """Begin to watch a ring; None where it is not known yet whose passes these are."""
+        run = self._served.get(batch.target) if batch.ring.device_only else self._run_of_ring(batch)
+        if run is None:
+            return None
         saved = self._positions.pop(batch.ring.key, None)
         last_window = saved.last_window if saved else now.monotonic_ns // self._length_ns - 10**6
         track = RingTrack(
@@ -210,6 +214,17 @@ class Pipeline:
             resumed=saved is not None,
         )
         return track
+
+    def _run_of_ring(self, batch: CycleBatch) -> Run:
+        run, events = self._runs.of_ring(batch.ring, batch.target)
+        self._note_events(events)
+        self._drop_passes(run)
+        if self._runs.is_latest(run):
+            for name, version in batch.ring.software.items():
+                self._take_fact(Fact(batch.target, name, version), run.started_at_ns)
+        run = self._runs.seen(run, run.last_seen_ns, self._environment.of(batch.target))
+        self._note_run(run, events)
+        return run
 
     def _plausible(self, records: Records, now_ns: int) -> Records:
         """Records whose times can be true; a damaged writer must not open windows in the far future."""
@@ -241,8 +256,11 @@ class Pipeline:
             self._changed[watch.key.text] = watch
             if verdict.settled:
                 log.info("baseline stands", target=run.target, rank=track.rank, phase=phase.value)
+            suspected = verdict.suspicion is not None
+            self._board.judged(
+                track.batch.ring.key, now.monotonic_ns, settled=watch.detector.settled, suspected=suspected
+            )
             if verdict.level is not None:
-                suspected = verdict.suspicion is not None
                 self._unit.levels.append(StoredLevel(run.key, track.rank, phase.value, verdict.level, suspected))
                 if suspected:
                     self._metrics.suspicions.labels(run.target).inc()
@@ -329,12 +347,36 @@ class Pipeline:
             del self._identities[target]
             if not self._has_ring(target):
                 run, events = self._runs.of_server(identity, asked.wall_ns, self._environment.of(target))
-                self._unit.runs.append(run)
                 self._note_events(events)
+                self._note_run(run, events)
+                if not self._serves(run):
+                    self._drop_passes(run)
+                self._served[target] = run
 
     def _has_ring(self, target: str) -> bool:
         """A ring knows more of its server than the server's answer, and says it in other words."""
-        return any(track.run.target == target for track in self._rings.values())
+        return any(track.run.target == target and not track.batch.ring.device_only for track in self._rings.values())
+
+    def _serves(self, run: Run) -> bool:
+        """Whether a run is the one that its server, which has no ring, was last known to be in."""
+        served = self._served.get(run.target)
+        return served is not None and served.key == run.key
+
+    def _drop_passes(self, run: Run) -> None:
+        """Watch no forward passes of other runs of this target: there is a new one, or a ring, which knows more."""
+        passes = [
+            key for key, track in self._rings.items() if track.batch.ring.device_only and track.run.target == run.target
+        ]
+        for key in passes:
+            del self._rings[key]
+            self._board.forget(key)
+        if passes:
+            self._forget(run.target)
+
+    def _note_run(self, run: Run, events: Sequence[ChangeEvent]) -> None:
+        self._unit.runs.append(run)
+        if any(event.kind != "restart" for event in events):
+            self._unit.replaced.append(Replaced(run.target, run.fingerprint, run.started_at_ns))
 
     def _note_events(self, events: Iterable[ChangeEvent]) -> None:
         for event in events:

@@ -23,10 +23,12 @@ from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.lock import only_daemon
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.pipeline import Pipeline
+from cyclewatch.daemon.profiling.service import Profiling
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.schedule import Schedule
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.profiles import ProfileHistory
 from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.daemon.web.app import Health, build_app
 from cyclewatch.daemon.web.server import WebServer
@@ -66,16 +68,26 @@ class Server:
         self._writer = StoreWriter(engine, settings.store.max_pending)
         positions = self.history.ring_positions()
         node = settings.node or socket.gethostname()
+        self.discovery = Discovery(settings.targets)
+        self.profiling = Profiling(
+            settings,
+            ProfileHistory(engine),
+            self.history.status().get("profiling", (0, {}))[1],
+            self.discovery,
+            self._writer.submit,
+            self.metrics,
+            self.clock.now,
+        )
         self.pipeline = Pipeline(
             settings,
             self.metrics,
             RunRegistry(node, _boot_id(settings.host.proc), self.history.runs()),
             Environment(self.history.facts()),
+            self.profiling.board,
             self.history,
             positions,
             self._writer.submit,
         )
-        self.discovery = Discovery(settings.targets)
         resume = {key: position.next_sequence for key, position in positions.items()}
         self._runners = [
             Runner(collector, self.clock.now, self._take, self._report)
@@ -99,6 +111,7 @@ class Server:
             self.web.start()
         self._writer.start()
         self._schedule.start()
+        self.profiling.start()
         log.info(
             "started",
             database=self._engine.url.render_as_string(hide_password=True),
@@ -132,6 +145,7 @@ class Server:
     def _drain(self) -> None:
         """Judge what has been sampled, write what has been judged, close everything."""
         self._schedule.stop()
+        self.profiling.stop()
         with contextlib.suppress(queue.Empty):
             while True:
                 self.pipeline.take(*self._samples.get_nowait())

@@ -15,6 +15,7 @@ from cyclewatch.config.settings import Detection, Settings
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.pipeline import Pipeline
+from cyclewatch.daemon.profiling.board import Board
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
@@ -69,11 +70,13 @@ class Watched:
         self.units = []
         self.lag = 0
         self.positions = self.history.ring_positions()
+        self.board = Board()
         self.pipeline = Pipeline(
             self.settings,
             self.metrics,
             RunRegistry("node", "boot", self.history.runs()),
             Environment(self.history.facts()),
+            self.board,
             self.history,
             self.positions,
             self.units.append,

@@ -6,7 +6,6 @@ thread of its own. While it does, it does not say in its polls that it is free; 
 """
 
 import os
-import stat
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -41,7 +40,6 @@ class Failure(StrEnum):
     ENDED = "ended"
     UNFINISHED = "unfinished"
     NO_ROOM = "no_room"
-    SUSPICIOUS_FILE = "suspicious_file"
 
 
 class CaptureError(Exception):
@@ -173,30 +171,6 @@ class Capture:
             f"process {self.process.pid} took the order, but writes no file in {self.path.parent}: set "
             f"KINETO_ONDEMAND_TRACE_DIR={self.path.parent} for it, and see that its user may write there"
         )
-
-    def open(self, max_bytes: int) -> int:
-        """A descriptor of the complete file, which is known by then to be the process's own.
-
-        Raises:
-            CaptureError: not a plain file of the process's user, or longer than `max_bytes`.
-        """
-        name = self.path.name
-        try:
-            # Not followed, and not waited for: it could be a link to another file, or a pipe.
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError as error:
-            raise CaptureError(
-                Failure.SUSPICIOUS_FILE, f"{name}: cannot be opened: {error.strerror}: may this user read it?"
-            ) from None
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != self.process.user or status.st_nlink != 1:
-            reason = f"{name}: is not a plain file of user {self.process.user}"
-        elif status.st_size > max_bytes:
-            reason = f"{name}: {status.st_size} bytes, more than profiling.max_file_bytes"
-        else:
-            return descriptor
-        os.close(descriptor)
-        raise CaptureError(Failure.SUSPICIOUS_FILE, reason)
 
     def remove(self) -> None:
         """Remove what there is of the file."""

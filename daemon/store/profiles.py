@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Select, delete, insert, select, update
 
-from cyclewatch.daemon.store.models import ProfileKernelRow, ProfileRow
+from cyclewatch.daemon.store.models import ProfileKernelRow, ProfileRow, RunRow
 
 _DAY_NS = 86_400 * 10**9
 KEEP_ALL_NS = _DAY_NS
@@ -71,9 +71,10 @@ class StoredProfile:
 
 @dataclass(frozen=True)
 class ProfileView:
-    """A stored profile with its number, as the command line shows it."""
+    """A stored profile with its number and the fingerprint of its run, which is empty where it has none."""
 
     id: int
+    fingerprint: str
     profile: StoredProfile
 
 
@@ -136,6 +137,11 @@ def superfluous(profiles: Iterable[tuple[int, int, str]], now_ns: int) -> list[i
     return surplus
 
 
+_PROFILES = select(ProfileRow.__table__, RunRow.fingerprint).join_from(
+    ProfileRow, RunRow, ProfileRow.run_id == RunRow.id, isouter=True
+)
+
+
 class ProfileHistory:
     """Reads stored profiles, each question on a connection of its own.
 
@@ -148,20 +154,21 @@ class ProfileHistory:
 
     def since(self, at_ns: int) -> list[ProfileView]:
         """Profiles that began at `at_ns` or later, newest first, without their kernels."""
-        query = select(ProfileRow.__table__).where(ProfileRow.began_at_ns >= at_ns).order_by(ProfileRow.id.desc())
-        with self._engine.connect() as connection:
-            return [ProfileView(row.id, _stored(row, None)) for row in connection.execute(query)]
+        return self._views(_PROFILES.where(ProfileRow.began_at_ns >= at_ns))
 
     def latest(self, limit: int) -> list[ProfileView]:
         """The latest profiles, newest first, without their kernels."""
-        query = select(ProfileRow.__table__).order_by(ProfileRow.id.desc()).limit(limit)
+        return self._views(_PROFILES.limit(limit))
+
+    def _views(self, query: Select[Any]) -> list[ProfileView]:
         with self._engine.connect() as connection:
-            return [ProfileView(row.id, _stored(row, None)) for row in connection.execute(query)]
+            rows = connection.execute(query.order_by(ProfileRow.began_at_ns.desc(), ProfileRow.id.desc()))
+            return [_view(row, None) for row in rows]
 
     def profile(self, number: int) -> ProfileView | None:
         """The profile with this number, with its kernels; those are empty where they were given up."""
         with self._engine.connect() as connection:
-            row = connection.execute(select(ProfileRow.__table__).where(ProfileRow.id == number)).one_or_none()
+            row = connection.execute(_PROFILES.where(ProfileRow.id == number)).one_or_none()
             if row is None:
                 return None
             query = (
@@ -173,7 +180,7 @@ class ProfileHistory:
             kernels = [
                 StoredKernel(**{name: getattr(kernel, name) for name in names}) for kernel in connection.execute(query)
             ]
-            return ProfileView(row.id, _stored(row, kernels))
+            return _view(row, kernels)
 
     def end_unfinished(self, detail: str) -> None:
         """Refuse the profiles that a daemon before this one did not finish."""
@@ -185,8 +192,8 @@ class ProfileHistory:
             )
 
 
-def _stored(row: Any, kernels: Sequence[StoredKernel] | None) -> StoredProfile:  # noqa: ANN401 (a row of the table)
-    return StoredProfile(
+def _view(row: Any, kernels: Sequence[StoredKernel] | None) -> ProfileView:  # noqa: ANN401 (a row of the table)
+    profile = StoredProfile(
         key=row.key,
         run_key="",
         target=row.target,
@@ -203,3 +210,4 @@ def _stored(row: Any, kernels: Sequence[StoredKernel] | None) -> StoredProfile: 
         warnings=tuple(row.warnings),
         kernels=None if kernels is None else tuple(kernels),
     )
+    return ProfileView(row.id, row.fingerprint or "", profile)

@@ -1,0 +1,155 @@
+"""Taking one profile: from the order to the statistics of its kernels, by one way or the other."""
+
+import contextlib
+import os
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+
+from cyclewatch.collectors.kineto.captures import Capture, CaptureError, Exposure, check_room
+from cyclewatch.collectors.kineto.endpoint import Endpoint
+from cyclewatch.collectors.kineto.peers import KinetoProcess
+from cyclewatch.collectors.kineto.protocol import CPU_ACTIVITIES, GPU_ACTIVITIES
+from cyclewatch.collectors.processes import ProcessTree
+from cyclewatch.collectors.start_profile import StartedProfile, StartProfileError
+from cyclewatch.collectors.trace_file import TraceFileError, open_trace
+from cyclewatch.config.settings import Profiling
+from cyclewatch.daemon.profiling.reduce import Reduction, ReductionError, reduce_apart
+
+_LOOK_S = 0.05
+_STEPS = 10
+_START_PROFILE_WAIT_NS = 180 * 10**9
+
+
+class TakingError(Exception):
+    """No valid profile came of it; one sentence."""
+
+
+class Exposed(Protocol):
+    """Told of the time in which the server is exposed, as it begins and ends (monotonic nanoseconds)."""
+
+    def began(self, at_ns: int) -> None:
+        """From now on."""
+        ...
+
+    def ended(self, at_ns: int) -> None:
+        """It is over."""
+        ...
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What taking needs of the world. `stopping` ends every wait."""
+
+    settings: Profiling
+    proc: Path
+    clock_ns: Callable[[], int]
+    stopping: threading.Event
+
+
+def take_by_channel(
+    tools: Tools, endpoint: Endpoint, process: KinetoProcess, duration_ms: int, exposed: Exposed, *, gpu: bool
+) -> tuple[Reduction, Capture]:
+    """Record `duration_ms` of a process through Kineto's channel; the caller removes the file.
+
+    Raises:
+        TakingError: no file, or none that is valid. Nothing is left then.
+    """
+    capture = Capture(
+        process,
+        endpoint.directory,
+        secrets.token_hex(6),
+        duration_ms,
+        GPU_ACTIVITIES if gpu else CPU_ACTIVITIES,
+        tools.clock_ns,
+    )
+    try:
+        check_room(endpoint.directory)
+        endpoint.attach(process.pid, capture)
+        try:
+            _wait(tools, capture, exposed)
+        finally:
+            endpoint.detach(process.pid)
+        return _reduced(tools, capture.path, process.user, process.own_pid, gpu=gpu), capture
+    except (CaptureError, TraceFileError, ReductionError, OSError) as error:
+        remove(capture)
+        raise TakingError(str(error)) from error
+
+
+def _reduced(tools: Tools, path: Path, user: int, own_pid: int, *, gpu: bool) -> Reduction:
+    descriptor = open_trace(path, user, tools.settings.max_file_bytes)
+    try:
+        return reduce_apart(descriptor, own_pid, gpu=gpu)
+    finally:
+        os.close(descriptor)
+
+
+def remove(capture: Capture) -> None:
+    """Remove the file of a capture; one that cannot be removed is removed at the next start."""
+    with contextlib.suppress(OSError):
+        capture.remove()
+
+
+def _wait(tools: Tools, capture: Capture, exposed: Exposed) -> None:
+    tree = ProcessTree(tools.proc)
+    began = False
+    exposure: Exposure | None = None
+    try:
+        while exposure is None:
+            if tools.stopping.wait(_LOOK_S):
+                raise TakingError("the daemon is stopping")
+            if capture.handed_out_ns and not began:
+                began = True
+                exposed.began(capture.handed_out_ns)
+            exposure = capture.check(alive=tree.stat(capture.process.pid) is not None)
+    finally:
+        if began:
+            exposed.ended(tools.clock_ns())
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A scheduler of a server that is asked over HTTP: one of `ranks`, the process `own_pid` of `user`."""
+
+    url: str
+    own_pid: int
+    user: int
+    tp_rank: int
+    ranks: int
+
+
+def take_by_start_profile(
+    tools: Tools, scheduler: Scheduler, directory: Path, exposed: Exposed, *, gpu: bool
+) -> Reduction:
+    """Record some steps through SGLang's `/start_profile`; nothing is left of the files in `directory`.
+
+    Raises:
+        TakingError: the server refuses, or no valid file came.
+    """
+    started = StartedProfile(scheduler.url, directory, _STEPS, gpu=gpu)
+    until_ns = tools.clock_ns() + _START_PROFILE_WAIT_NS
+    try:
+        exposed.began(tools.clock_ns())
+        try:
+            with httpx.Client(trust_env=False) as client:
+                started.begin(client)
+            files = started.wait(
+                scheduler.ranks,
+                lambda: tools.clock_ns() > until_ns or tools.stopping.is_set(),
+                lambda: tools.stopping.wait(1.0),
+            )
+        finally:
+            exposed.ended(tools.clock_ns())
+        for path in files:
+            if f"-TP-{scheduler.tp_rank}" in path.name:
+                return _reduced(tools, path, scheduler.user, scheduler.own_pid, gpu=gpu)
+        raise TakingError(f"/start_profile wrote no file of rank {scheduler.tp_rank}")
+    except (StartProfileError, TraceFileError, ReductionError, OSError) as error:
+        raise TakingError(str(error)) from error
+    finally:
+        started.remove()
