@@ -89,6 +89,28 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphKernel:
+    """One place in a graph, over all its replays."""
+
+    name: str
+    kind: KernelKind
+    total_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """A CUDA or HIP graph: activities that one launch starts again and again, known by their order.
+
+    The launch says nothing of which kernel is which; name and place do.
+    """
+
+    phase: str
+    replays: int
+    kernels: tuple[GraphKernel, ...]
+    """In the order in which they begin."""
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """The whole of a profile. With several devices, busy, idle and span are sums over them. ``None`` is unknown."""
 
@@ -120,6 +142,7 @@ class Profile:
     kernels: tuple[KernelUse, ...]
     totals: Totals
     steps: tuple[Step, ...] = ()
+    graphs: tuple[Graph, ...] = ()
     flaws: tuple[Flaw, ...] = ()
     device: str = ""
     """The name of the GPU, "" where the file does not tell."""

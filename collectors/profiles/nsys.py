@@ -1,0 +1,228 @@
+"""Kernel summaries of Nsight Systems: `cuda_gpu_kern_sum` (`gpukernsum` before 2023) and `cuda_gpu_mem_time_sum`.
+
+As CSV, as a text table, or tab-separated as its window copies them; with the banners of `nsys stats`, and with what
+people write between the rows: notes, tracebacks, a source path before a row. A line counts as a row when it has the
+columns of the header above it.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from cyclewatch.collectors.profiles.flaws import missing_rows
+from cyclewatch.collectors.profiles.records import (
+    Flaw,
+    FlawKind,
+    KernelKind,
+    KernelUse,
+    Profile,
+    ProfileError,
+    ProfileFormat,
+)
+from cyclewatch.collectors.profiles.tables import FIGURE, UNIT, checked_name, count, is_cut, table_profile, time_ns
+from cyclewatch.collectors.profiles.unpack import Limits
+
+_HEADER = re.compile(
+    r"(?P<prefix>.*?)(?P<columns>\"?Time\b ?(?:\(%\))?\"?[\s,].*\bTotal Time\b.*\b(?:Name|Operation)\b.*)"
+)
+_OTHER_HEADER = re.compile(r"\bTime ?\(%\).*\bTotal Time\b")
+_TITLE = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]*?)\s*(?:\((?P<unit>%|ns|us|ms|s)\))?\Z")
+_ROLES = {
+    "time": "share",
+    "total time": "total",
+    "instances": "calls",
+    "count": "calls",
+    "avg": "mean",
+    "average": "mean",
+    "med": "median",
+    "median": "median",
+    "min": "min",
+    "minimum": "min",
+    "max": "max",
+    "maximum": "max",
+    "stddev": "std",
+    "gridxyz": "shape",
+    "blockxyz": "shape",
+    "name": "name",
+    "operation": "name",
+}
+_TIMES = frozenset({"total", "median", "min", "max", "std"})
+_TIME_CELL = rf"{FIGURE}(?:\s?{UNIT})?"
+_CELL = {
+    "shape": r"\d+\s+\d+\s+\d+",
+    "name": r"\S.*",
+    "share": rf"{FIGURE}\s?%?",
+    "calls": r"[\d,]+",
+    "": r"\S+",
+}
+_SHARE = re.compile(rf"(?P<note>(?:.*\s)?)(?P<share>{FIGURE})\s?%?")
+_SOURCE = re.compile(r"\S+/\S+\.\w{1,5}\Z")
+_MEMORY = {"[CUDA memcpy": KernelKind.MEMCPY, "[CUDA memset": KernelKind.MEMSET}
+"""Whatever nsys calls the direction."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    role: str
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    """The header of one table."""
+
+    prefix: str
+    """What stands before each line: the host it comes from."""
+    columns: tuple[_Column, ...]
+    delimiter: str
+    """Tab, comma, or "" for spaces."""
+    pattern: re.Pattern[str]
+    """A row in the form with spaces."""
+
+    @property
+    def of_shapes(self) -> bool:
+        """A row is a kernel with one grid and block, and not all its calls."""
+        return any(column.role == "shape" for column in self.columns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    use: KernelUse
+    share: float | None
+    """Of the time of the table, as it is printed."""
+
+
+def read_nsys(text: str, limits: Limits) -> Profile:
+    """The kernels of the first kernel summary in a text, and the copies of the first summary of memory operations.
+
+    Raises:
+        ProfileError: there is no such table, it has no rows, or a row tells an impossible figure.
+    """
+    tables = [(table, rows) for table, rows in _tables(text, limits) if rows]
+    if not tables:
+        raise ProfileError(
+            "no rows of a known profile: give a trace of Kineto, a kernel summary of nsys, a table of torch, or JSON "
+            "of rocprofv3"
+        )
+    chosen: dict[tuple[str, bool], tuple[_Table, list[_Row]]] = {}
+    for table, rows in tables:
+        of_memory = all(row.use.kind is not KernelKind.KERNEL for row in rows)
+        chosen.setdefault((table.prefix, of_memory), (table, rows))
+    hosts = list(dict.fromkeys(prefix for prefix, _ in chosen))
+    uses: list[KernelUse] = []
+    flaws: list[Flaw] = []
+    for (prefix, _), (table, rows) in chosen.items():
+        flaws += _missing(rows)
+        host = prefix.strip(" :") if len(hosts) > 1 else ""
+        here = [replace(row.use, device=host) for row in rows]
+        uses += _of_all_shapes(here) if table.of_shapes else here
+    if len(chosen) < len(tables):
+        left = len(tables) - len(chosen)
+        flaws.append(Flaw(FlawKind.INEXACT, f"{left} more tables are left out: the first one of a kind is read"))
+    return table_profile(
+        ProfileFormat.NSYS, uses, flaws, rank=hosts[0].strip(" :") or None if len(hosts) == 1 else None
+    )
+
+
+def _tables(text: str, limits: Limits) -> Iterator[tuple[_Table, list[_Row]]]:
+    table: _Table | None = None
+    rows: list[_Row] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if _OTHER_HEADER.search(line) or _HEADER.fullmatch(line):
+            if table is not None:
+                yield table, rows
+            table, rows = _header(line), []
+        elif table is not None and line.startswith(table.prefix):
+            cells = _cells(table, line[len(table.prefix) :])
+            row = _row(table, cells, number, limits) if cells else None
+            rows += [row] if row else []
+    if table is not None:
+        yield table, rows
+
+
+def _header(line: str) -> _Table | None:
+    """The table that a line begins; ``None`` where it is one of another kind."""
+    match = _HEADER.fullmatch(line)
+    if match is None:
+        return None
+    titles = match["columns"]
+    delimiter = "\t" if "\t" in titles else "," if "," in titles else ""
+    columns = []
+    for cell in re.split(delimiter or r"\s{2,}", titles.strip()):
+        title = _TITLE.match(cell.strip(' "'))
+        role = _ROLES.get(title["name"].lower(), "") if title else ""
+        columns.append(_Column(role, (title["unit"] or "") if title else ""))
+    roles = [column.role for column in columns]
+    if not {"total", "calls"} <= set(roles) or roles[-1] != "name":
+        return None
+    pattern = r"\s*" + r"\s+".join(f"({_CELL.get(column.role, _TIME_CELL)})" for column in columns)
+    return _Table(match["prefix"], tuple(columns), delimiter, re.compile(pattern))
+
+
+def _cells(table: _Table, line: str) -> list[str] | None:
+    """The cells of a row; ``None`` where the line is none."""
+    if not table.delimiter:
+        match = table.pattern.fullmatch(line)
+        return list(match.groups()) if match else None
+    try:
+        cells = line.split("\t") if table.delimiter == "\t" else next(csv.reader([line]), [])
+    except csv.Error:
+        return None
+    last = len(table.columns) - 1
+    return [*cells[:last], table.delimiter.join(cells[last:])] if len(cells) > last else None
+
+
+def _row(table: _Table, cells: list[str], line: int, limits: Limits) -> _Row | None:
+    """A row; ``None`` where the line only looks like one."""
+    given = {column.role: (cell, column.unit) for column, cell in zip(table.columns, cells, strict=True)}
+    share = _SHARE.fullmatch(given["share"][0].strip()) if "share" in given else None
+    if "share" in given and share is None:
+        return None
+    name = checked_name(given["name"][0], limits.name_chars, line)
+    times = {role: time_ns(*given[role], line) for role in _TIMES & given.keys()}
+    note = share["note"].strip() if share else ""
+    use = KernelUse(
+        name=name,
+        kind=next((kind for begin, kind in _MEMORY.items() if name.startswith(begin)), KernelKind.KERNEL),
+        device="",
+        phase="",
+        calls=count(given["calls"][0], line),
+        total_ns=times["total"],
+        min_ns=times.get("min"),
+        max_ns=times.get("max"),
+        median_ns=times.get("median"),
+        std_ns=float(times["std"]) if "std" in times else None,
+        truncated=is_cut(name),
+        source=note if _SOURCE.match(note) else "",
+    )
+    return _Row(use, float(share["share"].replace(",", "")) if share else None)
+
+
+def _missing(rows: list[_Row]) -> list[Flaw]:
+    """The largest row says what the whole is, as exactly as its share is printed: with one decimal."""
+    largest = max(rows, key=lambda row: row.use.total_ns)
+    if not largest.share:
+        return []
+    whole_ns = largest.use.total_ns / ((largest.share + 0.05) / 100)
+    return missing_rows(sum(row.use.total_ns for row in rows), whole_ns)
+
+
+def _of_all_shapes(uses: list[KernelUse]) -> list[KernelUse]:
+    """One use a name, where the table has a row for each grid and block; the median over all is not known."""
+    by_name: dict[str, list[KernelUse]] = {}
+    for use in uses:
+        by_name.setdefault(use.name, []).append(use)
+    return [same[0] if len(same) == 1 else _sum(same) for same in by_name.values()]
+
+
+def _sum(same: list[KernelUse]) -> KernelUse:
+    return replace(
+        same[0],
+        calls=sum(use.calls for use in same),
+        total_ns=sum(use.total_ns for use in same),
+        min_ns=min((use.min_ns for use in same if use.min_ns is not None), default=None),
+        max_ns=max((use.max_ns for use in same if use.max_ns is not None), default=None),
+        median_ns=None,
+        std_ns=None,
+    )

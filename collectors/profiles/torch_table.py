@@ -1,0 +1,127 @@
+"""The table that torch prints of a profile: `prof.key_averages().table()`, also out of the log of several hosts.
+
+Its rows are operators, calls of the runtime, and what ran on the device; an operator's device time is that of its
+kernels, so only rows without any CPU time count. Each figure has its own unit.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from cyclewatch.collectors.profiles.flaws import missing_rows
+from cyclewatch.collectors.profiles.records import (
+    Flaw,
+    FlawKind,
+    KernelKind,
+    KernelUse,
+    Profile,
+    ProfileError,
+    ProfileFormat,
+)
+from cyclewatch.collectors.profiles.tables import checked_name, count, is_cut, table_profile, time_ns
+from cyclewatch.collectors.profiles.unpack import Limits
+
+HEADER = re.compile(r"(?P<prefix>(?:\S.*?:\s?)?)\s*\bName\s{2,}(?P<columns>\S.*\bSelf CPU\b.*# of Calls.*)")
+
+_DEVICE = re.compile(r"Self (?!CPU\b)\w+")
+_TOTAL = re.compile(r"Self (?!CPU\b)\w+ time total:\s*(?P<time>\S+)")
+_ANY_TOTAL = re.compile(r"Self \w+ time total:")
+_ZERO = re.compile(r"[0.,]+(?:us|ms|s)?")
+_ANNOTATION = re.compile(r"ProfilerStep\*|step\[|execute_\w*context_|nccl:|## |Torch-Compiled |Optimizer\.\w+#")
+"""Spans that torch lists beside the kernels they hold."""
+_COPIES = {"Memcpy": KernelKind.MEMCPY, "Memset": KernelKind.MEMSET}
+
+
+@dataclass(slots=True)
+class _Table:
+    """One table, while it is read."""
+
+    prefix: str
+    """What stands before each line: the host it comes from."""
+    columns: list[str]
+    on_device: list[KernelUse] = field(default_factory=list)
+    on_cpu: list[KernelUse] = field(default_factory=list)
+    total_ns: int | None = None
+    ended: bool = False
+
+    @property
+    def host(self) -> str:
+        return self.prefix.strip(" :")
+
+
+def read_torch_table(text: str, limits: Limits) -> Profile:
+    """What ran on the devices; where nothing did, the operators of the CPU by their self time.
+
+    Raises:
+        ProfileError: the table has no rows, or a row tells an impossible figure.
+    """
+    tables = [table for table in _tables(text, limits) if table.on_device or table.on_cpu]
+    if not tables:
+        raise ProfileError("a table of torch without rows: was anything profiled?")
+    first: dict[str, _Table] = {}
+    for table in tables:
+        first.setdefault(table.host, table)
+    flaws = [flaw for table in first.values() for flaw in _flaws(table)]
+    if len(first) < len(tables):
+        left = len(tables) - len(first)
+        flaws.append(Flaw(FlawKind.INEXACT, f"{left} more tables are left out: the first one of a host is read"))
+    any_device = any(table.on_device for table in first.values())
+    uses = [use for table in first.values() for use in (table.on_device if any_device else table.on_cpu)]
+    if len(first) == 1:
+        return table_profile(ProfileFormat.TORCH_TABLE, uses, flaws, rank=next(iter(first)) or None)
+    return table_profile(ProfileFormat.TORCH_TABLE, uses, flaws, rank=None)
+
+
+def _tables(text: str, limits: Limits) -> list[_Table]:
+    tables: list[_Table] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if match := HEADER.match(line):
+            tables.append(_Table(match["prefix"].rstrip(), re.split(r"\s{2,}", match["columns"].strip())))
+            continue
+        table = next((one for one in reversed(tables) if line.startswith(one.prefix)), None)
+        if table is None:
+            continue
+        if match := _TOTAL.search(line):
+            table.total_ns = time_ns(match["time"], "us", number)
+        if _ANY_TOTAL.search(line):
+            table.ended = True
+        elif not table.ended:
+            _take(table, line.removeprefix(table.prefix), number, limits)
+    return tables
+
+
+def _take(table: _Table, row: str, line: int, limits: Limits) -> None:
+    cells = re.split(r"\s{2,}", row.strip())
+    figures = dict(zip(table.columns, cells[-len(table.columns) :], strict=False))
+    if len(cells) <= len(table.columns) or not figures["# of Calls"].replace(",", "").isdecimal():
+        return
+    name = checked_name("  ".join(cells[: -len(table.columns)]), limits.name_chars, line)
+    device = next((column for column in table.columns if _DEVICE.fullmatch(column)), None)
+    by_cpu = not all(_ZERO.fullmatch(figures.get(column, "0")) for column in ("Self CPU", "CPU total"))
+    if by_cpu:
+        table.on_cpu.append(_use(KernelKind.CPU_OP, table, name, figures["Self CPU"], figures["# of Calls"], line))
+    elif device and not _ZERO.fullmatch(figures[device]) and not _ANNOTATION.match(name):
+        kind = next((kind for begin, kind in _COPIES.items() if name.startswith(begin)), KernelKind.KERNEL)
+        table.on_device.append(_use(kind, table, name, figures[device], figures["# of Calls"], line))
+
+
+def _use(kind: KernelKind, table: _Table, name: str, time: str, calls: str, line: int) -> KernelUse:
+    return KernelUse(
+        name=name,
+        kind=kind,
+        device=table.host,
+        phase="",
+        calls=count(calls, line),
+        total_ns=time_ns(time, "us", line),
+        min_ns=None,
+        max_ns=None,
+        median_ns=None,
+        std_ns=None,
+        truncated=is_cut(name),
+    )
+
+
+def _flaws(table: _Table) -> list[Flaw]:
+    if not table.ended:
+        text = "the table ends without the totals that torch prints below it: it was cut off"
+        return [Flaw(FlawKind.INCOMPLETE, text)]
+    return missing_rows(sum(use.total_ns for use in table.on_device), table.total_ns or 0)
