@@ -38,6 +38,14 @@ class ProcessTree:
         except (OSError, FormatError):
             return None
 
+    def processes(self) -> list[int]:
+        """All process ids.
+
+        Raises:
+            OSError: they cannot be listed.
+        """
+        return _numbers(self._proc)
+
     def threads(self, pid: int) -> list[int]:
         """Thread ids of a process, its main thread's (equal to `pid`) among them.
 
@@ -67,7 +75,7 @@ class ProcessTree:
         if self._parents is None:
             self._parents = {}
             with contextlib.suppress(OSError):
-                for pid in _numbers(self._proc):
+                for pid in self.processes():
                     stat = self.stat(pid)
                     if stat is not None:
                         self._parents.setdefault(stat.parent_pid, []).append(pid)

@@ -1,12 +1,16 @@
 """Parsers of the files of /proc: bytes in, records out, no file access."""
 
+import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 COUNTER_MAX = 2**64 - 1
 _COUNTER_DIGITS = 20
 _SCHEDSTAT_FIELDS = 3
 _PARENT_FIELD = 1
+_USER_FIELD, _SYSTEM_FIELD = 11, 12
 _START_FIELD = 19
+_NAMED = re.compile(rb"^(\w+):?[ \t]+(\S+)", re.MULTILINE)
 
 
 class FormatError(ValueError):
@@ -21,11 +25,15 @@ class SchedStat(NamedTuple):
 
 
 class ProcessStat(NamedTuple):
-    """One process: its name (at most 15 bytes), its parent, its start in clock ticks since boot."""
+    """One process: its name (at most 15 bytes), its parent, its start and the CPU time of its threads.
+
+    The start is in clock ticks since boot, the CPU time in clock ticks since that start.
+    """
 
     name: str
     parent_pid: int
     start_ticks: int
+    cpu_ticks: int
 
 
 def parse_schedstat(content: bytes) -> SchedStat:
@@ -51,7 +59,12 @@ def parse_stat(content: bytes) -> ProcessStat:
     fields = after.split()
     if not (opened and closed) or len(fields) <= _START_FIELD:
         raise FormatError("stat is not a name in parentheses followed by its fields")
-    return ProcessStat(name.decode(errors="replace"), counter(fields[_PARENT_FIELD]), counter(fields[_START_FIELD]))
+    return ProcessStat(
+        name=name.decode(errors="replace"),
+        parent_pid=counter(fields[_PARENT_FIELD]),
+        start_ticks=counter(fields[_START_FIELD]),
+        cpu_ticks=counter(fields[_USER_FIELD]) + counter(fields[_SYSTEM_FIELD]),
+    )
 
 
 def parse_children(content: bytes) -> tuple[int, ...]:
@@ -61,6 +74,17 @@ def parse_children(content: bytes) -> tuple[int, ...]:
         FormatError: something in it is not a number.
     """
     return tuple(counter(field) for field in content.split())
+
+
+def named_counters(content: bytes, names: Mapping[bytes, str]) -> dict[str, int]:
+    """Of lines like `VmRSS: 17 kB` or `oom 3`, the numbers of those in `names`, under the names given there.
+
+    What is not there is left out: which lines there are hangs on the kernel's version.
+
+    Raises:
+        FormatError: what follows a name is no number.
+    """
+    return {names[name]: counter(number) for name, number in _NAMED.findall(content) if name in names}
 
 
 def counter(digits: bytes) -> int:

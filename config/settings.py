@@ -57,11 +57,19 @@ class Engine(Section):
 
 
 class Host(Section):
-    """What Linux says of the serving processes."""
+    """What Linux says of the node and of the serving processes."""
 
-    enabled: bool = Field(default=True, description="Read scheduling statistics and cgroup throttling.")
+    enabled: bool = Field(default=True, description="Read what the node and the serving processes do.")
     interval_s: Seconds = Field(default=5.0, description="Seconds between two readings.")
+    look_interval_s: Seconds = Field(
+        default=15.0,
+        description="Seconds between two looks for processes, threads and devices, and readings of what is slow.",
+    )
+    survey_interval_s: Seconds = Field(
+        default=60.0, description="Seconds between two looks at all processes of the node, and at what it runs on."
+    )
     proc: Path = Field(default=Path("/proc"), description="Where the host's proc file system is mounted.")
+    sys: Path = Field(default=Path("/sys"), description="Where the host's sys file system is mounted.")
     cgroup: Path = Field(default=Path("/sys/fs/cgroup"), description="Where control groups are mounted.")
 
 

@@ -7,16 +7,31 @@ from pathlib import Path
 
 import pytest
 
+_NODE = {
+    "stat": "cpu  0 0 0 0 0 0 0 0 0 0\n",
+    "loadavg": "0.00 0.00 0.00 1/1 1\n",
+    "meminfo": "MemAvailable: 1 kB\n",
+    "diskstats": "",
+    "pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+}
+"""Files that every node has."""
+
 
 class FakeProc:
     """Processes, threads and control groups below `root`; numbers in nanoseconds unless they say otherwise."""
 
     def __init__(self, root: Path) -> None:
         self.proc = root / "proc"
-        self.cgroup = root / "cgroup"
+        self.sys = root / "sys"
+        self.cgroup = self.sys / "fs/cgroup"
         self.mounts: list[str] = []
         (self.proc / "self").mkdir(parents=True)
-        self.cgroup.mkdir()
+        (self.sys / "block").mkdir(parents=True)
+        self.cgroup.mkdir(parents=True)
+        for name, content in _NODE.items():
+            path = self.proc / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(content)
 
     def process(
         self,

@@ -1,4 +1,4 @@
-"""Control groups, version 1 and 2: where a process's CPU limits are, and what they cost. No file access."""
+"""Control groups, version 1 and 2: where those of a process are, and what their files say. No file access."""
 
 import os
 import re
@@ -6,16 +6,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from cyclewatch.collectors.procfs import FormatError, counter
+from cyclewatch.collectors.procfs import FormatError, counter, named_counters
 
 UNIFIED = ""
 """The name under which `parse_groups` gives the path in the version 2 hierarchy."""
 
-_CPU = "cpu"
+THROTTLED_NS = "throttled_ns"
+MEMORY_EVENTS = {b"high": "high", b"max": "max", b"oom": "oom", b"oom_kill": "oom_kill"}
+"""Events of a group's memory, as the kernel calls them: reclaim forced, limit hit, no memory left, process killed."""
+READ, WRITE = "read", "write"
+
 _MOUNT_FIELDS = 6
 _FILESYSTEM_FIELDS = 3
 _ESCAPED = re.compile(r"\\(011|012|040|043|134)")
-_THROTTLED_NS = {b"throttled_usec": 1000, b"throttled_time": 1}
+_NS_OF_US = 1000
+_BLKIO_WORDS = 2
+_DIRECTIONS = {"rbytes": READ, "wbytes": WRITE, "Read": READ, "Write": WRITE}
 
 
 class Mount(NamedTuple):
@@ -24,17 +30,6 @@ class Mount(NamedTuple):
     point: Path
     root: str
     controllers: frozenset[str]
-
-
-class CpuStat(NamedTuple):
-    """What a group's CPU limit did since the group was made.
-
-    `throttled_ns` adds up over CPUs: a group held back on four CPUs for a second has four seconds.
-    """
-
-    periods: int
-    throttled_periods: int
-    throttled_ns: int
 
 
 def parse_groups(content: bytes) -> dict[str, str]:
@@ -77,43 +72,68 @@ def parse_mounts(content: bytes) -> tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def cpu_directories(groups: Mapping[str, str], mounts: Sequence[Mount], under: Path) -> tuple[Path, ...]:
-    """Directories whose CPU limits apply to a process: its own group's first, then those above it.
+def group_directories(
+    controller: str, groups: Mapping[str, str], mounts: Sequence[Mount], under: Path
+) -> tuple[Path, ...]:
+    """Directories of the groups that a controller has a process in: its own group's first, then those above it.
 
-    A limit anywhere on that way holds the process back. The CPU controller is in the version 1 hierarchy on
-    hybrid systems, in version 2 otherwise. Only mounts at or below `under` are looked at. Empty where the
-    group is not visible there: in a container, the groups outside of its own namespace have paths like
-    `/../other`.
+    A limit anywhere on that way holds the process back. A controller is in a version 1 hierarchy on hybrid systems,
+    in version 2 otherwise. Only mounts at or below `under` are looked at. Empty where the group is not visible
+    there: in a container, the groups outside of its own namespace have paths like `/../other`.
     """
-    for controller in (_CPU, UNIFIED):
-        group = groups.get(controller)
+    for name in dict.fromkeys((controller, UNIFIED)):
+        group = groups.get(name)
         if group is None:
             continue
         for mount in reversed(mounts):  # the last one mounted on a directory is the one that is seen
             inside = _inside(group, mount.root)
-            if controller in mount.controllers and inside is not None and mount.point.is_relative_to(under):
+            if name in mount.controllers and inside is not None and mount.point.is_relative_to(under):
                 own = mount.point / inside
                 above = len(PurePosixPath(inside).parts)
                 return (own, *own.parents[:above])
     return ()
 
 
-def parse_cpu_stat(content: bytes) -> CpuStat | None:
-    """`cpu.stat` of a group in either version; None where the group cannot have a limit, as the root cannot.
+def parse_cpu_stat(content: bytes) -> dict[str, int]:
+    """`cpu.stat` of either version: time in which the group was held back by its CPU limit, since it was made.
+
+    In nanoseconds, added up over CPUs: a group held back on four CPUs for a second has four seconds. Empty where
+    the group cannot have a limit, as the root cannot.
 
     Raises:
-        FormatError: a counter is not a number.
+        FormatError: the time is no number.
     """
-    fields = dict.fromkeys((b"nr_periods", b"nr_throttled", *_THROTTLED_NS), -1)
-    for line in content.split(b"\n"):
-        key, _, value = line.partition(b" ")
-        if key in fields:
-            fields[key] = counter(value)
-    throttled = [fields[key] * unit for key, unit in _THROTTLED_NS.items() if fields[key] >= 0]
-    periods, throttled_periods = fields[b"nr_periods"], fields[b"nr_throttled"]
-    if not throttled or periods < 0 or throttled_periods < 0:
-        return None
-    return CpuStat(periods, throttled_periods, throttled[0])
+    found = named_counters(content, {b"throttled_usec": "us", b"throttled_time": "ns"})
+    if "us" in found:
+        return {THROTTLED_NS: found["us"] * _NS_OF_US}
+    return {THROTTLED_NS: found["ns"]} if "ns" in found else {}
+
+
+def parse_memory_events(content: bytes) -> dict[str, int]:
+    """`memory.events` (version 2), or `memory.oom_control` (version 1, which counts killed processes alone).
+
+    Raises:
+        FormatError: a number is none.
+    """
+    return named_counters(content, MEMORY_EVENTS)
+
+
+def parse_io_stat(content: bytes) -> dict[tuple[str, str], int]:
+    """`io.stat` (version 2) or `blkio.throttle.io_service_bytes` (version 1): bytes by disk number and direction.
+
+    Raises:
+        FormatError: a number of bytes is none.
+    """
+    found = {}
+    for line in content.decode(errors="replace").splitlines():
+        disk, *words = line.split() or [""]
+        if len(words) == _BLKIO_WORDS and words[0] in _DIRECTIONS:
+            found[disk, _DIRECTIONS[words[0]]] = counter(words[1].encode())
+        for word in words:
+            name, equals, number = word.partition("=")
+            if equals and name in _DIRECTIONS:
+                found[disk, _DIRECTIONS[name]] = counter(number.encode())
+    return found
 
 
 def _inside(group: str, root: str) -> str | None:

@@ -1,157 +1,117 @@
-"""The host collector: what Linux did to the serving processes.
+"""The host collector: what Linux says of the node and did to the serving processes."""
 
-The scheduler of SGLang spins while it waits, so that its CPU use says nothing. What tells of a host that got
-slower is the time its threads wait for a CPU, and the time its control group is held back by a CPU limit.
-"""
-
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery, SchedulerProcess
-from cyclewatch.collectors.host.cgroup import cpu_directories, parse_groups, parse_mounts
-from cyclewatch.collectors.host.threads import ProcessThreads, Shares, together
-from cyclewatch.collectors.host.throttling import GroupThrottling
-from cyclewatch.collectors.processes import ProcessTree, ServerProcess, server_processes
-from cyclewatch.collectors.procfs import FormatError
-from cyclewatch.collectors.quantities import Quantity
-from cyclewatch.collectors.records import Failure, NoData, Reading, Sample
+from cyclewatch.collectors.host.cpu import NodeCpu
+from cyclewatch.collectors.host.disks import Disks
+from cyclewatch.collectors.host.facts import NodeFacts
+from cyclewatch.collectors.host.frequency import CoreFrequency
+from cyclewatch.collectors.host.groups import ServerGroups
+from cyclewatch.collectors.host.infiniband import InfiniBand
+from cyclewatch.collectors.host.memory import NodeMemory
+from cyclewatch.collectors.host.network import Network
+from cyclewatch.collectors.host.other_processes import OtherProcesses
+from cyclewatch.collectors.host.pressure import NodePressure
+from cyclewatch.collectors.host.process_usage import ProcessUsage
+from cyclewatch.collectors.host.serving_threads import ServingThreads
+from cyclewatch.collectors.host.source import Scene, Source
+from cyclewatch.collectors.host.thermal import ThermalThrottling
+from cyclewatch.collectors.processes import ProcessTree, server_processes
+from cyclewatch.collectors.records import Failure, NoData, Sample
 from cyclewatch.config.settings import Host
-
-RESCAN_NS = 15_000_000_000
-THREADS_MAX = 512
-
-_THREADS = ("process", "rank", "thread")
-QUANTITIES = (
-    Quantity(
-        "host.on_cpu_ratio",
-        "Share of the time that serving threads were on a CPU.",
-        "/proc/PID/task/TID/schedstat",
-        "host.interval_s",
-        _THREADS,
-        cost="1.1 us a thread, with the file held open",
-    ),
-    Quantity(
-        "host.run_queue_wait_ratio",
-        "Share of the time that serving threads were ready to run and waited for a CPU.",
-        "/proc/PID/task/TID/schedstat",
-        "host.interval_s",
-        _THREADS,
-        cost="in the reading of on_cpu_ratio",
-    ),
-    Quantity(
-        "host.cgroup_throttled_ratio",
-        "Share of the time that the scheduler's control group was held back by its CPU limit.",
-        "cpu.stat of the control group and those above it",
-        "host.interval_s",
-        ("process", "rank"),
-        cost="1.3 us a group, with the file held open",
-    ),
-)
-
-_Labels = tuple[tuple[str, str], ...]
 
 
 class HostCollector:
-    """Reads scheduling statistics of the serving threads, and CPU throttling of the schedulers' groups.
+    """Reads the sources of the node and of the serving processes, each guarded from the others.
 
-    All values are differences between two readings, so that the first call gives none. Processes and threads
-    are looked for every 15 s, when the schedulers change, and when one of them is gone; a thread that lives
-    for less than that may be missed.
+    Rates are differences between two readings, so that the first call gives none. At a look, processes, threads,
+    groups and devices are found anew; one is also due when the schedulers change or something that was read is
+    gone. Looks at all processes and at the facts of the node, a survey, are rarer. A thread that lives for less
+    than the time between two looks may be missed. What cannot be read is found at a look and told with every
+    sample until it can be.
     """
 
     name = "host"
-    quantities = QUANTITIES
 
     def __init__(self, settings: Host, discovery: Discovery) -> None:
+        proc, sys = settings.proc, settings.sys
+        usage = ProcessUsage(proc)
+        servers: tuple[Source, ...] = (
+            ServingThreads(proc),
+            usage,
+            CoreFrequency(proc, sys, usage.last_cpu),
+            ServerGroups(proc, sys, settings.cgroup),
+            Network(proc),
+        )
+        node: tuple[Source, ...] = (
+            NodeCpu(proc),
+            NodePressure(proc),
+            NodeMemory(proc, sys),
+            ThermalThrottling(sys, usage.last_cpu),
+            Disks(proc, sys),
+            InfiniBand(sys),
+        )
+        survey: tuple[Source, ...] = (OtherProcesses(proc), NodeFacts(proc, sys))
         self.interval_s = settings.interval_s
-        self._proc = settings.proc
-        self._cgroup = settings.cgroup
+        self._proc = proc
         self._discovery = discovery
         self._schedulers: tuple[SchedulerProcess, ...] = ()
-        self._threads: dict[ServerProcess, ProcessThreads] = {}
-        self._directories: dict[ServerProcess, tuple[Path, ...]] = {}
-        self._throttling = GroupThrottling()
-        self._scanned_ns = 0
+        self._of_servers = _Round(servers, settings.look_interval_s)
+        self._rounds = (
+            self._of_servers,
+            _Round(node, settings.look_interval_s),
+            _Round(survey, settings.survey_interval_s),
+        )
+        self._sources = (*servers, *node, *survey)
+        self._problems: dict[Source, list[Sample]] = {}
+        self._unseen: list[Sample] = []
+        self.quantities = tuple(quantity for source in self._sources for quantity in source.quantities)
 
-    def collect(self, now: Now) -> list[Sample]:
-        """Readings of every serving process; `NoData` for schedulers that cannot be seen from here."""
+    def collect(self, now: Now) -> Iterator[Sample]:
+        """Readings of the node and of every serving process; `NoData` for schedulers that cannot be seen from here.
+
+        Raises:
+            ExceptionGroup: sources failed in a way that nobody has foreseen; the others have given their samples.
+        """
         now_ns = now.monotonic_ns
+        errors: list[Exception] = []
+        for source in self._sources:
+            yield from _guarded(errors, source.advance, now_ns)
         schedulers = self._discovery.schedulers()
-        if not schedulers:
-            self.close()
-            return [
-                NoData(
-                    "no scheduler process known yet: they are found from their rings, "
-                    "which need cyclewatch-sglang installed and CYCLEWATCH_RING_DIR set"
-                )
-            ]
-        samples: list[Sample] = []
-        shares, vanished = self._advance(now_ns)
-        for (target, labels), share in shares.items():
-            samples.append(Reading(target, "host.on_cpu_ratio", share.on_cpu, labels))
-            samples.append(Reading(target, "host.run_queue_wait_ratio", share.wait, labels))
-        vanished = self._throttling.advance(now_ns) or vanished
-        for process, directories in self._directories.items():
-            throttled = self._throttling.share(directories)
-            if throttled is not None:
-                labels = (("process", process.role), ("rank", process.rank))
-                samples.append(Reading(process.target, "host.cgroup_throttled_ratio", throttled, labels))
-        if vanished or schedulers != self._schedulers or now_ns - self._scanned_ns >= RESCAN_NS:
-            self._schedulers, self._scanned_ns = schedulers, now_ns
-            samples += self._rescan(now_ns)
-        return samples
+        if schedulers != self._schedulers:
+            self._schedulers = schedulers
+            self._of_servers.looked_ns = None
+        due = [round_ for round_ in self._rounds if round_.due(now_ns)]
+        if due:
+            scene = self._scene()
+            for round_ in due:
+                round_.looked_ns = now_ns
+                for source in round_.sources:
+                    samples = _guarded(errors, source.look, scene, now_ns)
+                    self._problems[source] = [sample for sample in samples if isinstance(sample, Failure | NoData)]
+                    yield from (sample for sample in samples if not isinstance(sample, Failure | NoData))
+        for problems in self._problems.values():
+            yield from problems
+        yield from self._unseen
+        if errors:
+            raise ExceptionGroup("sources of the host collector", errors)
 
     def close(self) -> None:
         """Close all files; the next call starts anew."""
-        for threads in self._threads.values():
-            threads.close()
-        self._throttling.close()
-        self._threads, self._directories, self._schedulers = {}, {}, ()
+        for source in self._sources:
+            source.close()
+        for round_ in self._rounds:
+            round_.looked_ns = None
+        self._problems.clear()
 
-    def _advance(self, now_ns: int) -> tuple[dict[tuple[str, _Labels], Shares], bool]:
-        """Shares by target and labels, processes of the same role together; whether a thread has vanished."""
-        total: dict[tuple[str, _Labels], Shares] = {}
-        any_vanished = False
-        for process, threads in self._threads.items():
-            main, others, vanished = threads.advance(now_ns)
-            any_vanished = any_vanished or vanished
-            rank = (("rank", process.rank),) if process.rank else ()
-            for thread, shares in (("main", main), ("others", others)):
-                key = (process.target, (("process", process.role), *rank, ("thread", thread)))
-                sum_ = together(total.get(key), shares)
-                if sum_ is not None:
-                    total[key] = sum_
-        return total, any_vanished
-
-    def _rescan(self, now_ns: int) -> list[Sample]:
-        """Find processes, threads and groups anew; tells what is not visible."""
+    def _scene(self) -> Scene:
+        """The serving processes as they are now; notes which schedulers cannot be seen."""
         tree = ProcessTree(self._proc)
-        found = list(server_processes(self._schedulers, tree))
-        for gone in self._threads.keys() - set(found):
-            self._threads.pop(gone).close()
-        problems: list[Sample] = []
-        left_out = 0
-        for process in found:
-            try:
-                thread_ids = tree.threads(process.pid)
-            except PermissionError:
-                path = self._proc / str(process.pid) / "task"
-                problems.append(Failure(str(path), f"{path}: permission denied: is {self._proc} mounted with hidepid?"))
-                continue
-            except OSError:
-                continue
-            threads = self._threads.setdefault(process, ProcessThreads(self._proc, process.pid))
-            held = sum(map(len, self._threads.values())) - len(threads)
-            left_out += threads.refresh(thread_ids, THREADS_MAX - held, now_ns)
-        if left_out:
-            problems.append(Failure(str(self._proc), f"{left_out} threads beyond {THREADS_MAX} are not watched"))
-        problems += self._unseen(found)
-        self._find_groups([process for process in found if process.role == "scheduler"], now_ns)
-        return problems
-
-    def _unseen(self, found: list[ServerProcess]) -> list[Sample]:
-        seen = {process.pid for process in found}
-        return [
+        processes = tuple(server_processes(self._schedulers, tree))
+        seen = {process.pid for process in processes}
+        self._unseen = [
             NoData(
                 f"scheduler process {scheduler.pid} of {scheduler.target} is not visible under {self._proc}: it "
                 "has ended, or runs in another pid namespace, which cyclewatch must share"
@@ -159,19 +119,36 @@ class HostCollector:
             for scheduler in self._schedulers
             if scheduler.pid not in seen
         ]
+        if not self._schedulers:
+            self._unseen.append(
+                NoData(
+                    "no scheduler process known yet: they are found from their rings, "
+                    "which need cyclewatch-sglang installed and CYCLEWATCH_RING_DIR set"
+                )
+            )
+        return Scene(processes, tree)
 
-    def _find_groups(self, schedulers: list[ServerProcess], now_ns: int) -> None:
-        try:
-            mounts = parse_mounts((self._proc / "self/mountinfo").read_bytes())
-        except (OSError, FormatError):
-            mounts = ()
-        self._directories = {}
-        for process in schedulers:
-            try:
-                groups = parse_groups((self._proc / str(process.pid) / "cgroup").read_bytes())
-            except (OSError, FormatError):
-                continue
-            self._directories[process] = cpu_directories(groups, mounts, self._cgroup)
-        # Own groups come before those above them, and are the ones that stay where there are too many.
-        directories = dict.fromkeys(path for paths in self._directories.values() for path in paths)
-        self._throttling.refresh(list(directories), now_ns)
+
+class _Round:
+    """Sources that look around together, and when they last did."""
+
+    def __init__(self, sources: tuple[Source, ...], interval_s: float) -> None:
+        self.sources = sources
+        self.looked_ns: int | None = None
+        self._interval_ns = int(interval_s * 1e9)
+
+    def due(self, now_ns: int) -> bool:
+        """Whether the time has come, or something is gone; a clock that went backwards makes it due, too."""
+        if self.looked_ns is None or not 0 <= now_ns - self.looked_ns < self._interval_ns:
+            return True
+        return any(source.vanished for source in self.sources)
+
+
+def _guarded(errors: list[Exception], call: Callable[..., Iterable[Sample]], *arguments: Scene | int) -> list[Sample]:
+    """What a source gives; what it raises is kept, with its traceback, for when the others have had their turn."""
+    samples: list[Sample] = []
+    try:
+        samples.extend(call(*arguments))
+    except Exception as error:  # noqa: BLE001 (the seam: no source may stop another; nothing is lost, see `collect`)
+        errors.append(error)
+    return samples

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 _READ_BYTES = 4096
+_WHOLE_BYTES_MAX = 2**20
 
 
 class HeldFile:
@@ -30,6 +31,17 @@ class HeldFile:
             OSError: what the file told of is gone, or must not be read.
         """
         return os.pread(self._fd, _READ_BYTES, 0)
+
+    def read_whole(self) -> bytes:
+        """What the file holds now, up to 1 MiB; the kernel gives tables of devices in pieces of about a page.
+
+        Raises:
+            OSError: what the file told of is gone, or must not be read.
+        """
+        content = b""
+        while len(content) < _WHOLE_BYTES_MAX and (piece := os.pread(self._fd, _WHOLE_BYTES_MAX, len(content))):
+            content += piece
+        return content
 
     def close(self) -> None:
         """Close the file; it must not be read afterwards."""

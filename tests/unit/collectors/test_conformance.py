@@ -30,7 +30,8 @@ def _collector(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Colle
     """The collector in an empty world: no rings, no processes, no servers."""
     (tmp_path / "proc").mkdir()
     settings = Settings(
-        rings=Rings(directory=tmp_path / "rings"), host=Host(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup")
+        rings=Rings(directory=tmp_path / "rings"),
+        host=Host(proc=tmp_path / "proc", sys=tmp_path / "sys", cgroup=tmp_path / "cgroup"),
     )
     collector = next(one for one in build(settings) if one.name == request.param)
     yield collector

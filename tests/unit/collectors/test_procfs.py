@@ -9,6 +9,7 @@ from cyclewatch.collectors.procfs import (
     FormatError,
     ProcessStat,
     SchedStat,
+    named_counters,
     parse_children,
     parse_schedstat,
     parse_stat,
@@ -24,15 +25,21 @@ def test_schedstat_is_read_back(on_cpu: int, wait: int, slices: int) -> None:
 
 
 # Names come from prctl: anything but NUL, and the kernel escapes newlines.
-@given(st.text(st.characters(exclude_characters="\0\n", codec="utf-8"), max_size=15), COUNTERS, COUNTERS)
-def test_stat_is_read_back_whatever_the_name(name: str, parent: int, start: int) -> None:
-    text = f"7 ({name}) S {parent} {'0 ' * 17}{start} {'0 ' * 30}\n"
-    assert parse_stat(text.encode()) == ProcessStat(name, parent, start)
+@given(st.text(st.characters(exclude_characters="\0\n", codec="utf-8"), max_size=15), *[COUNTERS] * 4)
+def test_stat_is_read_back_whatever_the_name(name: str, parent: int, start: int, user: int, system: int) -> None:
+    text = f"7 ({name}) S {parent} {'0 ' * 9}{user} {system} {'0 ' * 6}{start} {'0 ' * 30}\n"
+    assert parse_stat(text.encode()) == ProcessStat(name, parent, start, user + system)
 
 
 @given(st.lists(COUNTERS))
 def test_children_are_read_back(pids: list[int]) -> None:
     assert parse_children("".join(f"{pid} " for pid in pids).encode()) == tuple(pids)
+
+
+def test_named_counters_are_those_asked_for() -> None:
+    status = b"Name:\tVmRSS 5\nVmRSS:\t    1776 kB\nThreads:\t1\nvoluntary_ctxt_switches:\t17\n"
+    names = {b"VmRSS": "rss", b"VmSwap": "swap", b"voluntary_ctxt_switches": "switches"}
+    assert named_counters(status, names) == {"rss": 1776, "switches": 17}
 
 
 @given(st.binary() | st.text("0123456789 ()-_+.\n", max_size=80).map(str.encode))

@@ -10,13 +10,15 @@ import pytest
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
-from cyclewatch.collectors.host.collector import RESCAN_NS, THREADS_MAX, HostCollector
+from cyclewatch.collectors.host.collector import HostCollector
+from cyclewatch.collectors.host.serving_threads import THREADS_MAX
 from cyclewatch.collectors.records import Failure, NoData, Reading, RingIdentity, Sample
 from cyclewatch.config.settings import Host
 from fake_proc import FakeProc, unlinked_files_fail
 
 MAIN, SCHEDULER, DETOKENIZER = 100, 200, 300
 SECOND = 1_000_000_000
+LOOK_S = Host().look_interval_s
 S = (("process", "scheduler"), ("rank", "tp0"))
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -41,8 +43,12 @@ def ring(pid: int, parent: int, tp_rank: int = 0, port: int = 30000) -> RingIden
     )
 
 
-def values(samples: list[Sample], name: str = "") -> Values:
-    readings = [sample for sample in samples if isinstance(sample, Reading) and sample.name.startswith(name)]
+WATCHED = ("host.on_cpu_ratio", "host.run_queue_wait_ratio", "host.cgroup_throttled_ratio")
+
+
+def values(samples: list[Sample], *names: str) -> Values:
+    """Readings of threads and CPU limits, which these tests are about, or of `names`."""
+    readings = [sample for sample in samples if isinstance(sample, Reading) and sample.name in (names or WATCHED)]
     found = {(reading.name, reading.labels): reading.value for reading in readings}
     assert len(found) == len(readings)
     return found
@@ -63,7 +69,7 @@ class Node:
         self.fake = FakeProc(root)
         self.discovery = Discovery([])
         self.host = HostCollector(
-            Host(proc=self.fake.proc, cgroup=self.fake.cgroup, **settings),  # type: ignore[arg-type]
+            Host(proc=self.fake.proc, sys=self.fake.sys, cgroup=self.fake.cgroup, **settings),  # type: ignore[arg-type]
             self.discovery,
         )
         self.now_ns = 50 * SECOND
@@ -84,7 +90,7 @@ class Node:
 
     def collect(self, seconds: float = 5) -> list[Sample]:
         self.now_ns += int(seconds * SECOND)
-        return self.host.collect(Now(self.now_ns, 0))
+        return list(self.host.collect(Now(self.now_ns, 0)))
 
 
 @pytest.fixture(name="node")
@@ -99,7 +105,7 @@ def test_without_schedulers_there_is_no_data(node: Node) -> None:
 
 def test_first_sample_gives_nothing(node: Node) -> None:
     node.server()
-    assert node.collect() == []
+    assert values(node.collect()) == {}
 
 
 def test_shares_of_the_time_between_two_samples(node: Node) -> None:
@@ -228,7 +234,7 @@ def test_new_threads_are_found_in_time(node: Node) -> None:
     node.fake.thread(MAIN, 101, 0, 0)
     key = ("host.on_cpu_ratio", (("process", "main"), ("thread", "others")))
     assert key not in values(node.collect(5))
-    assert key not in values(node.collect(RESCAN_NS / SECOND))  # found, and read for the first time
+    assert key not in values(node.collect(LOOK_S))  # found, and read for the first time
     assert key in values(node.collect(5))
 
 
@@ -270,7 +276,7 @@ def test_unreadable_process_is_a_failure_and_the_others_go_on(node: Node, monkey
         return iterdir(path)
 
     monkeypatch.setattr(Path, "iterdir", refusing)
-    assert "permission denied: is" in of(node.collect(), Failure)[0]
+    assert "task: permission denied: run" in of(node.collect(), Failure)[0]
     assert "scheduler" in {dict(labels)["process"] for _, labels in values(node.collect())}
 
 
@@ -278,23 +284,27 @@ def test_unreadable_thread_is_left_out(node: Node) -> None:
     node.server()
     shutil.rmtree(node.fake.proc / str(SCHEDULER) / "task" / "201")
     (node.fake.proc / str(SCHEDULER) / "task" / "201").mkdir()
-    assert node.collect() == []
+    assert values(node.collect()) == {}
     assert (*S, ("thread", "others")) in {labels for _, labels in values(node.collect())}
 
 
 def test_number_of_open_files_is_bounded(node: Node) -> None:
+    before = open_files()
+    node.collect()
+    of_node = open_files() - before
     node.server()
     for tid in range(1000, 1000 + THREADS_MAX):
         node.fake.thread(SCHEDULER, tid, 0, 0)
-    before = open_files()
     assert of(node.collect(), Failure)[0].startswith("6 threads beyond 512")
-    assert open_files() <= before + THREADS_MAX
+    stats_of_processes = 4
+    assert open_files() <= before + of_node + THREADS_MAX + stats_of_processes
     assert (*S, ("thread", "main")) in {labels for _, labels in values(node.collect())}
     node.host.close()
     assert open_files() == before
 
 
 def test_files_are_given_back_when_the_servers_go(node: Node) -> None:
+    node.collect()
     before = open_files()
     group = node.fake.mount("")
     node.server(cgroup="0::/a\n")
@@ -403,17 +413,17 @@ def test_real_process_with_threads_that_come_and_go() -> None:
         discovery.note(ring(child.pid, os.getpid()))
         host = HostCollector(Host(), discovery)
         first = time.monotonic_ns()
-        host.collect(Now(first, 0))
+        list(host.collect(Now(first, 0)))
         child.stdin.write(b"go\n")
         child.stdin.flush()
         assert child.stdout.readline() == b"done\n"
         now = time.monotonic_ns()
-        found = values(host.collect(Now(now, 0)))
+        found = values(list(host.collect(Now(now, 0))))
         busy = found["host.on_cpu_ratio", (*S, ("thread", "main"))] * (now - first) / SECOND
         assert 0.05 < busy < 0.6
         child.stdin.close()
         child.wait()
-    samples = host.collect(Now(time.monotonic_ns(), 0))
+    samples = list(host.collect(Now(time.monotonic_ns(), 0)))
     assert "has ended" in of(samples, NoData)[0]
     host.close()
 
@@ -427,8 +437,8 @@ def test_own_process_shows_every_thread() -> None:
         discovery = Discovery([])
         discovery.note(ring(os.getpid(), os.getppid()))
         host = HostCollector(Host(), discovery)
-        host.collect(Now(1, 0))
-        found = {labels for _, labels in values(host.collect(Now(1 + SECOND, 0)))}
+        list(host.collect(Now(1, 0)))
+        found = {labels for _, labels in values(list(host.collect(Now(1 + SECOND, 0))))}
         assert {(*S, ("thread", "main")), (*S, ("thread", "others"))} <= found
         host.close()
     finally:

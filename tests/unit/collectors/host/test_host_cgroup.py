@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from cyclewatch.collectors.host.cgroup import (
     UNIFIED,
-    CpuStat,
     Mount,
-    cpu_directories,
+    group_directories,
     parse_cpu_stat,
     parse_groups,
+    parse_io_stat,
+    parse_memory_events,
     parse_mounts,
 )
 from cyclewatch.collectors.procfs import COUNTER_MAX, FormatError
@@ -48,21 +49,32 @@ def test_mounts_are_read_back(point: str, root: str, unified: bool, optional: li
 
 
 @given(*[st.integers(0, COUNTER_MAX)] * 3)
-def test_cpu_stat_of_both_versions_is_read_back(periods: int, throttled: int, time: int) -> None:
+def test_throttled_time_of_both_versions_is_read_back(periods: int, throttled: int, time: int) -> None:
     head = f"usage_usec 5\nnr_periods {periods}\nnr_throttled {throttled}\n"
-    assert parse_cpu_stat(f"{head}throttled_usec {time}\nnr_bursts 0\n".encode()) == CpuStat(
-        periods, throttled, time * 1000
-    )
-    assert parse_cpu_stat(f"{head}throttled_time {time}\n".encode()) == CpuStat(periods, throttled, time)
+    assert parse_cpu_stat(f"{head}throttled_usec {time}\nnr_bursts 0\n".encode()) == {"throttled_ns": time * 1000}
+    assert parse_cpu_stat(f"{head}throttled_time {time}\n".encode()) == {"throttled_ns": time}
 
 
 def test_root_group_has_no_limit() -> None:
-    assert parse_cpu_stat(b"usage_usec 7\nuser_usec 4\nsystem_usec 3\n") is None
+    assert parse_cpu_stat(b"usage_usec 7\nuser_usec 4\nsystem_usec 3\n") == {}
+
+
+def test_memory_events_of_both_versions_are_read() -> None:
+    version_2 = b"low 0\nhigh 7\nmax 2\noom 1\noom_kill 1\noom_group_kill 0\n"
+    assert parse_memory_events(version_2) == {"high": 7, "max": 2, "oom": 1, "oom_kill": 1}
+    assert parse_memory_events(b"oom_kill_disable 0\nunder_oom 0\noom_kill 3\n") == {"oom_kill": 3}
+
+
+def test_bytes_by_disk_of_both_versions_are_read() -> None:
+    version_2 = b"259:0 rbytes=4096 wbytes=512 rios=1 wios=1 dbytes=0 dios=0\n8:0 \n\n"
+    assert parse_io_stat(version_2) == {("259:0", "read"): 4096, ("259:0", "write"): 512}
+    version_1 = b"254:0 Read 12\n254:0 Write 34\n254:0 Sync 5\n254:0 Total 46\nTotal 46\n"
+    assert parse_io_stat(version_1) == {("254:0", "read"): 12, ("254:0", "write"): 34}
 
 
 @given(st.binary() | st.text("0123456789:,/ -\n", max_size=80).map(str.encode))
 def test_garbage_raises_nothing_but_the_documented_error(content: bytes) -> None:
-    for parse in (parse_groups, parse_mounts, parse_cpu_stat):
+    for parse in (parse_groups, parse_mounts, parse_cpu_stat, parse_memory_events, parse_io_stat):
         with contextlib.suppress(FormatError):
             parse(content)
 
@@ -106,9 +118,9 @@ def test_garbage_raises_nothing_but_the_documented_error(content: bytes) -> None
     ],
 )
 def test_directories_whose_limits_apply(groups: dict[str, str], mounts: list[Mount], expected: list[str]) -> None:
-    assert cpu_directories(groups, mounts, ROOT) == tuple(ROOT / path for path in expected)
+    assert group_directories("cpu", groups, mounts, ROOT) == tuple(ROOT / path for path in expected)
 
 
 def test_last_mount_on_a_directory_is_the_one_that_is_seen() -> None:
     mounts = [Mount(ROOT, "/hidden", frozenset({UNIFIED})), UNIFIED_MOUNT]
-    assert cpu_directories({UNIFIED: "/hidden/a"}, mounts, ROOT)[0] == ROOT / "hidden/a"
+    assert group_directories("cpu", {UNIFIED: "/hidden/a"}, mounts, ROOT)[0] == ROOT / "hidden/a"
