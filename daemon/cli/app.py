@@ -10,6 +10,8 @@ from cyclewatch.daemon.cli import (
     doctor,
     metrics,
     model,
+    profile,
+    profiles,
     regressions,
     run,
     status,
@@ -30,6 +32,8 @@ app.command("detect")(detect.detect)
 app.command("backtest")(backtest.backtest)
 app.command("doctor")(doctor.doctor)
 app.command("metrics")(metrics.metrics)
+app.command("profile")(profile.profile)
 app.add_typer(regressions.app, name="regressions")
+app.add_typer(profiles.app, name="profiles")
 app.add_typer(model.app, name="model")
 app.add_typer(configuration.app, name="config")

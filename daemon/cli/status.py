@@ -15,7 +15,9 @@ _STALE_S = 30.0
 def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Show targets, ranks, phases and open regressions, as the daemon last stored them."""
     history = history_or_exit(settings_or_exit(config))
-    stored_ns, targets = history.status().get("targets", (0, {}))
+    stored = history.status()
+    stored_ns, targets = stored.get("targets", (0, {}))
+    _, profiling = stored.get("profiling", (0, {}))
     age_s = max(0.0, time.time() - stored_ns / 1e9)
     open_ones = [view for view in history.regressions() if view.state == "open"]
     if as_json:
@@ -23,6 +25,7 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             "updated_at": utc(stored_ns) if stored_ns else None,
             "stale": age_s > _STALE_S,
             "targets": targets,
+            "profiling": profiling,
             "open_regressions": len(open_ones),
             "events": [{**event, "at": utc(event["at_ns"])} for event in history.change_events()],
         }
@@ -39,6 +42,8 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     for event in history.change_events(limit=5):
         text = change_text(event["kind"], event["subject"], event["before"], event["after"])
         typer.echo(f"{utc(event['at_ns'])} {event['target']}: {text}")
+    if profiling and not profiling["on"]:
+        typer.echo(f"profiling is off since {utc(profiling['since_ns'])}: {profiling['reason']}")
     typer.echo(f"open regressions: {len(open_ones)}" + ("; see `cyclewatch regressions list`" if open_ones else ""))
 
 
