@@ -145,41 +145,51 @@ def union_ns(start_ns: Integers, end_ns: Integers) -> int:
 
 
 def totals(activities: Activities, launched_ns: Integers) -> Totals:
-    """Sums over the devices of a file.
+    """Sums over the devices of a file, each between its first kernel and the end of its last.
 
-    An idle gap ends with an activity. Up to the end of the call that launched it, the device waited for the host; the
-    rest of the gap is dispatch, a dependency, or a place inside a graph. Where the file does not tell the launch, the
-    gap is in neither.
+    What no kernel fills is idle. Where a copy fills it, it is copying; the rest are gaps, each of which ends with an
+    activity. Up to the end of the call that launched this one, the device waited for the host; what remains is
+    dispatch, a dependency, or a place inside a graph. A gap whose launch the file does not tell is in neither.
 
     Args:
         activities: of shape (n,).
         launched_ns: the end of the call that launched each, or `NONE` where it is unknown; shape (n,).
     """
     kernels = activities.is_kernel
-    busy_ns = span_ns = waiting_ns = between_ns = 0
-    for device in range(len(activities.devices)):
-        here = activities.device == device
-        start_ns, end_ns, launch_ns = activities.start_ns[here], activities.end_ns[here], launched_ns[here]
-        reach_ns = _reach(start_ns, end_ns)
-        gap_ns = np.maximum(start_ns - reach_ns, 0)
-        busy_ns += union_ns(start_ns, end_ns)
-        span_ns += int(end_ns.max() - start_ns.min())
-        known = launch_ns != NONE
-        waited_ns = np.clip(launch_ns - reach_ns, 0, gap_ns)
-        waiting_ns += int(waited_ns[known].sum())
-        between_ns += int((gap_ns - waited_ns)[known].sum())
-    launches_known, any_activity = bool((launched_ns != NONE).any()), len(activities) > 0
+    devices = [_device_time(activities, launched_ns, at) for at in np.unique(activities.device[kernels]).tolist()]
+    busy_ns, span_ns, copying_ns, waiting_ns, between_ns = (
+        sum(times) for times in zip((0,) * 5, *devices, strict=True)
+    )
+    launches_known, any_kernel = bool((launched_ns != NONE).any()), len(devices) > 0
     return Totals(
         kernel_ns=int(activities.duration_ns[kernels].sum()),
         device_ns=int(activities.duration_ns.sum()),
         calls=int(kernels.sum()),
         distinct=len(np.unique(activities.name[kernels])),
         busy_ns=busy_ns,
-        span_ns=span_ns if any_activity else None,
-        idle_ns=span_ns - busy_ns,
-        waiting_for_host_ns=waiting_ns if launches_known else None,
-        between_kernels_ns=between_ns if launches_known else None,
+        span_ns=span_ns if any_kernel else None,
+        idle_ns=span_ns - busy_ns if any_kernel else None,
+        copying_ns=copying_ns if any_kernel else None,
+        waiting_for_host_ns=waiting_ns if launches_known and any_kernel else None,
+        between_kernels_ns=between_ns if launches_known and any_kernel else None,
     )
+
+
+def _device_time(activities: Activities, launched_ns: Integers, device: int) -> tuple[int, int, int, int, int]:
+    """Busy, span, copying, waiting for the host, between kernels: of one device that ran a kernel."""
+    here = activities.device == device
+    kernels = here & activities.is_kernel
+    begin_ns, end_ns = activities.start_ns[kernels].min(), activities.end_ns[kernels].max()
+    here &= (activities.start_ns < end_ns) & (activities.end_ns > begin_ns) | kernels
+    starts_ns = np.maximum(activities.start_ns[here], begin_ns)
+    ends_ns = np.minimum(activities.end_ns[here], end_ns)
+    reach_ns = _reach(starts_ns, ends_ns)
+    gap_ns = np.maximum(starts_ns - reach_ns, 0)
+    known = launched_ns[here] != NONE
+    waited_ns = np.where(known, np.clip(launched_ns[here] - reach_ns, 0, gap_ns), 0)
+    busy_ns = union_ns(activities.start_ns[kernels], activities.end_ns[kernels])
+    copying_ns = union_ns(starts_ns, ends_ns) - busy_ns
+    return busy_ns, int(end_ns - begin_ns), copying_ns, int(waited_ns.sum()), int((gap_ns - waited_ns)[known].sum())
 
 
 def _reach(start_ns: Integers, end_ns: Integers) -> Integers:

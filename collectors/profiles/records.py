@@ -85,7 +85,7 @@ class Step:
     kernel_ns: int
     """Sum of the kernels' durations."""
     busy_ns: int
-    """Length of the union of all device activities, by device."""
+    """Length of the union of the kernels, by device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +123,17 @@ class Totals:
     distinct: int
     """Different kernel names."""
     busy_ns: int | None = None
-    """Length of the union of kernels, copies and fills."""
+    """Length of the union of the kernels."""
     span_ns: int | None = None
-    """From the first device activity to the end of the last."""
+    """From the beginning of the first kernel to the end of the last."""
     idle_ns: int | None = None
-    """span - busy."""
+    """span - busy; the three that follow are its parts."""
+    copying_ns: int | None = None
+    """The idle time in which a copy or a fill ran."""
     waiting_for_host_ns: int | None = None
-    """The idle time in which the next activity had not been launched yet."""
+    """The idle time in which what came next had not been launched yet."""
     between_kernels_ns: int | None = None
-    """The idle time in which the next activity had been launched: dispatch, dependencies, gaps in a graph."""
+    """The idle time in which what came next had been launched: dispatch, dependencies, gaps in a graph."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from cyclewatch.collectors.profiles.activities import CPU_OP, NONE, Activities, Integers, union_ns
+from cyclewatch.collectors.profiles.activities import NONE, Activities, Integers, union_ns
 from cyclewatch.collectors.profiles.records import Step
 
 _SGLANG = re.compile(r"step\[(?P<stage>[A-Za-z_]{1,40})(?: bs=(?P<size>\d{1,9}))?[ \]]")
 _VLLM = re.compile(r"execute_(?:\d+_)?context_(?P<context>\d{1,9})(?:\(.*?\))?_generation_(?P<generation>\d{1,9})")
 _VLLM_OLD = re.compile(r"execute_new_(?P<context>\d{1,9})_cached_(?P<generation>\d{1,9})")
 _PROFILER = re.compile(r"ProfilerStep#\d")
+_BEGINNINGS = ("step[", "execute_", "ProfilerStep#")
 
 MAX_STEPS = 100_000
 
@@ -66,6 +67,8 @@ def step_name(name: str) -> StepName | None:
     spellings: ``execute_32_context_0(…)_generation_32(…)``, ``execute_context_1(8192)_generation_7(7)``,
     ``execute_new_1_cached_7``. PyTorch: ``ProfilerStep#3``, which tells no phase.
     """
+    if not name.startswith(_BEGINNINGS):  # nearly all
+        return None
     if match := _SGLANG.match(name):
         return StepName(
             of_engine=True, phase=match["stage"].lower(), batch_size=int(match["size"]) if match["size"] else None
@@ -117,15 +120,15 @@ def process_of(pid: object) -> str:
 
 
 def steps_of(activities: Activities, cut_: Cut) -> list[Step]:
-    """The steps with what the device did in them; one that is cut by launch lies where its activities lie."""
+    """The steps with what the device did in them; one that is cut by launch lies where its kernels lie."""
     order = np.argsort(cut_.step, kind="stable")
     bounds = np.searchsorted(cut_.step[order], np.arange(len(cut_.marks) + 1)).tolist()
+    is_kernel = activities.is_kernel
     steps = []
     for mark, (begin, end) in zip(cut_.marks, pairwise(bounds), strict=True):
         inside = order[begin:end]
-        inside = inside[activities.kind[inside] != CPU_OP]
+        inside = inside[is_kernel[inside]]
         start_ns, end_ns = activities.start_ns[inside], activities.end_ns[inside]
-        kernels = activities.is_kernel[inside]
         device = activities.device[inside]
         busy_ns = sum(union_ns(start_ns[device == one], end_ns[device == one]) for one in np.unique(device))
         moved = cut_.by_launch and len(inside) > 0
@@ -136,7 +139,7 @@ def steps_of(activities: Activities, cut_: Cut) -> list[Step]:
                 batch_size=mark.said.batch_size,
                 start_ns=int(start_ns.min()) if moved else mark.start_ns,
                 end_ns=int(end_ns.max()) if moved else mark.end_ns,
-                kernel_ns=int((end_ns - start_ns)[kernels].sum()),
+                kernel_ns=int((end_ns - start_ns).sum()),
                 busy_ns=busy_ns,
             )
         )
