@@ -38,6 +38,8 @@ class Discovery:
         self._lock = threading.Lock()
         self._configured = {_address(str(target.url)): target.name for target in configured}
         self._servers = [Server(target.name, str(target.url).rstrip("/")) for target in configured]
+        self._published = {target.name: target.forward_pass_metrics for target in configured}
+        self._published_by: dict[str, str] = {}
         self._rings: dict[str, tuple[Server | None, SchedulerProcess]] = {}
         self._listening: tuple[Server, ...] = ()
 
@@ -60,6 +62,17 @@ class Discovery:
         servers = tuple(server for address in addresses if (server := self._server(*address)) is not None)
         with self._lock:
             self._listening = servers
+
+    def publishes(self, target: str, address: str) -> None:
+        """Learn where a server says that it publishes forward-pass metrics; empty where it does not say."""
+        with self._lock:
+            self._published_by[target] = address
+
+    def forward_pass_addresses(self) -> dict[str, str]:
+        """Where forward-pass metrics are published, by target; the configuration counts before the server's word."""
+        with self._lock:
+            found = {**self._published_by, **{target: one for target, one in self._published.items() if one}}
+        return {target: address for target, address in found.items() if address}
 
     def servers(self) -> tuple[Server, ...]:
         """Servers to ask, one a target: configured ones first, then those found."""

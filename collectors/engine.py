@@ -145,6 +145,7 @@ class EngineCollector:
                 identity = parse_server_info(server.target, server.url, response.body)
             except ValueError as error:
                 raise _AnswerError(f"{shown}{path}: {error}: is this SGLang?") from None
+            self._discovery.publishes(server.target, str(identity.arguments.get("forward_pass_metrics_ipc_name", "")))
             restarted = server.target in self._restarted
             self._restarted.discard(server.target)
             return [replace(identity, restarted=restarted)]

@@ -7,6 +7,7 @@ from cyclewatch.collectors.cycles import CyclesCollector
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.engine import EngineCollector
 from cyclewatch.collectors.fetch import HttpFetcher
+from cyclewatch.collectors.forward_pass import ForwardPassCollector
 from cyclewatch.collectors.host.collector import HostCollector
 from cyclewatch.collectors.local_servers import LocalServersCollector
 from cyclewatch.collectors.quantities import Quantity
@@ -26,6 +27,7 @@ def build_collectors(settings: Settings, discovery: Discovery, resume: Mapping[s
             settings.rings.enabled,
             CyclesCollector(settings.rings, discovery, settings.host.proc, resume),
         ),
+        "forward_pass": (settings.forward_pass.enabled, ForwardPassCollector(settings.forward_pass, discovery)),
         "discovery": (
             settings.discovery.enabled,
             LocalServersCollector(settings.discovery, discovery, settings.host.proc),

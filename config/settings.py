@@ -25,6 +25,12 @@ class Target(Section):
 
     name: str = Field(min_length=1, max_length=64, description="Name in messages, metrics and the store.")
     url: HttpUrl = Field(description="Base address of the server, for example http://127.0.0.1:30000.")
+    forward_pass_metrics: str = Field(
+        default="",
+        pattern="^(ipc://.+)?$",
+        description="Where the server publishes forward-pass metrics, as its --forward-pass-metrics-ipc-name; "
+        "empty for what the server says itself.",
+    )
 
 
 class Rings(Section):
@@ -36,6 +42,13 @@ class Rings(Section):
         description="Directory of the rings, on tmpfs; the server's CYCLEWATCH_RING_DIR must name the same one.",
     )
     interval_s: Seconds = Field(default=1.0, description="Seconds between two readings of the rings.")
+
+
+class ForwardPass(Section):
+    """Cycles of servers without a ring, as SGLang publishes them with --enable-forward-pass-metrics."""
+
+    enabled: bool = Field(default=True, description="Subscribe to forward-pass metrics where they are published.")
+    interval_s: Seconds = Field(default=1.0, description="Seconds between two looks at what has come in.")
 
 
 class Discovery(Section):
@@ -189,6 +202,7 @@ class Settings(BaseSettings):
         default=(), description="Servers to watch; empty to watch every server found from its rings."
     )
     rings: Rings = Rings()
+    forward_pass: ForwardPass = ForwardPass()
     discovery: Discovery = Discovery()
     engine: Engine = Engine()
     host: Host = Host()
