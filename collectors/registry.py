@@ -8,6 +8,7 @@ from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.engine import EngineCollector
 from cyclewatch.collectors.fetch import HttpFetcher
 from cyclewatch.collectors.forward_pass import ForwardPassCollector
+from cyclewatch.collectors.gpu.collector import GpuCollector
 from cyclewatch.collectors.host.collector import HostCollector
 from cyclewatch.collectors.local_servers import LocalServersCollector
 from cyclewatch.collectors.quantities import Quantity
@@ -34,5 +35,6 @@ def build_collectors(settings: Settings, discovery: Discovery, resume: Mapping[s
         ),
         "engine": (settings.engine.enabled, EngineCollector(settings.engine, discovery, HttpFetcher())),
         "host": (settings.host.enabled, HostCollector(settings.host, discovery)),
+        "gpu": (settings.gpu.enabled, GpuCollector(settings.gpu, discovery, settings.host.proc)),
     }
     return [collector for enabled, collector in table.values() if enabled]

@@ -86,6 +86,16 @@ class Host(Section):
     cgroup: Path = Field(default=Path("/sys/fs/cgroup"), description="Where control groups are mounted.")
 
 
+class Gpu(Section):
+    """What NVML says of the GPUs."""
+
+    enabled: bool = Field(default=True, description="Read the GPUs through NVML; off, no call of it is ever made.")
+    interval_s: Seconds = Field(default=2.0, description="Seconds between two readings of clocks, power and GPM.")
+    slow_interval_s: Seconds = Field(
+        default=10.0, description="Seconds between two readings of all else: memory, temperatures, errors, links."
+    )
+
+
 class Windows(Section):
     """How cycles are cut into windows."""
 
@@ -206,6 +216,7 @@ class Settings(BaseSettings):
     discovery: Discovery = Discovery()
     engine: Engine = Engine()
     host: Host = Host()
+    gpu: Gpu = Gpu()
     windows: Windows = Windows()
     detection: Detection = Detection()
     profiling: Profiling = Profiling()
