@@ -163,7 +163,6 @@ def totals(activities: Activities, launched_ns: Integers) -> Totals:
     launches_known, any_kernel = bool((launched_ns != NONE).any()), len(devices) > 0
     return Totals(
         kernel_ns=int(activities.duration_ns[kernels].sum()),
-        device_ns=int(activities.duration_ns.sum()),
         calls=int(kernels.sum()),
         distinct=len(np.unique(activities.name[kernels])),
         busy_ns=busy_ns,

@@ -119,7 +119,7 @@ def read_nsys(text: str, limits: Limits) -> Profile:
         uses += _of_all_shapes(here) if table.of_shapes else here
     if len(chosen) < len(tables):
         left = len(tables) - len(chosen)
-        flaws.append(Flaw(FlawKind.INEXACT, f"{left} more tables are left out: the first one of a kind is read"))
+        flaws.append(Flaw(FlawKind.INEXACT, f"further tables are left out ({left}): the first one of a kind is read"))
     return table_profile(
         ProfileFormat.NSYS, uses, flaws, rank=hosts[0].strip(" :") or None if len(hosts) == 1 else None
     )

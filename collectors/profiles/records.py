@@ -116,8 +116,6 @@ class Totals:
 
     kernel_ns: int
     """Sum of the kernels' durations, without copies; overlapping kernels count twice."""
-    device_ns: int
-    """The same with copies and fills: what shares are of."""
     calls: int
     """Kernels, without copies and CPU operators."""
     distinct: int

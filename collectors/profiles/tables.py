@@ -85,7 +85,6 @@ def table_profile(
         kernels=tuple(sorted(uses, key=lambda use: (-use.total_ns, use.name, use.device))),
         totals=Totals(
             kernel_ns=sum(use.total_ns for use in kernels),
-            device_ns=sum(use.total_ns for use in uses if use.kind is not KernelKind.CPU_OP),
             calls=sum(use.calls for use in kernels),
             distinct=len(kernels),
         ),

@@ -5,7 +5,7 @@ kernels, so only rows without any CPU time count. Each figure has its own unit.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cyclewatch.collectors.profiles.flaws import missing_rows
 from cyclewatch.collectors.profiles.records import (
@@ -63,12 +63,16 @@ def read_torch_table(text: str, limits: Limits) -> Profile:
     flaws = [flaw for table in first.values() for flaw in _flaws(table)]
     if len(first) < len(tables):
         left = len(tables) - len(first)
-        flaws.append(Flaw(FlawKind.INEXACT, f"{left} more tables are left out: the first one of a host is read"))
+        flaws.append(Flaw(FlawKind.INEXACT, f"further tables are left out ({left}): the first one of a host is read"))
     any_device = any(table.on_device for table in first.values())
-    uses = [use for table in first.values() for use in (table.on_device if any_device else table.on_cpu)]
-    if len(first) == 1:
-        return table_profile(ProfileFormat.TORCH_TABLE, uses, flaws, rank=next(iter(first)) or None)
-    return table_profile(ProfileFormat.TORCH_TABLE, uses, flaws, rank=None)
+    uses = [
+        replace(use, device=host if len(first) > 1 else "")
+        for host, table in first.items()
+        for use in (table.on_device if any_device else table.on_cpu)
+    ]
+    return table_profile(
+        ProfileFormat.TORCH_TABLE, uses, flaws, rank=next(iter(first)) or None if len(first) == 1 else None
+    )
 
 
 def _tables(text: str, limits: Limits) -> list[_Table]:
@@ -98,17 +102,17 @@ def _take(table: _Table, row: str, line: int, limits: Limits) -> None:
     device = next((column for column in table.columns if _DEVICE.fullmatch(column)), None)
     by_cpu = not all(_ZERO.fullmatch(figures.get(column, "0")) for column in ("Self CPU", "CPU total"))
     if by_cpu:
-        table.on_cpu.append(_use(KernelKind.CPU_OP, table, name, figures["Self CPU"], figures["# of Calls"], line))
+        table.on_cpu.append(_use(KernelKind.CPU_OP, name, figures["Self CPU"], figures["# of Calls"], line))
     elif device and not _ZERO.fullmatch(figures[device]) and not _ANNOTATION.match(name):
         kind = next((kind for begin, kind in _COPIES.items() if name.startswith(begin)), KernelKind.KERNEL)
-        table.on_device.append(_use(kind, table, name, figures[device], figures["# of Calls"], line))
+        table.on_device.append(_use(kind, name, figures[device], figures["# of Calls"], line))
 
 
-def _use(kind: KernelKind, table: _Table, name: str, time: str, calls: str, line: int) -> KernelUse:
+def _use(kind: KernelKind, name: str, time: str, calls: str, line: int) -> KernelUse:
     return KernelUse(
         name=name,
         kind=kind,
-        device=table.host,
+        device="",
         phase="",
         calls=count(calls, line),
         total_ns=time_ns(time, "us", line),

@@ -8,6 +8,7 @@ from cyclewatch.daemon.cli import (
     demo,
     detect,
     doctor,
+    kernels,
     metrics,
     model,
     profile,
@@ -31,6 +32,7 @@ app.command("status")(status.status)
 app.command("detect")(detect.detect)
 app.command("backtest")(backtest.backtest)
 app.command("doctor")(doctor.doctor)
+app.command("kernels")(kernels.kernels)
 app.command("metrics")(metrics.metrics)
 app.command("profile")(profile.profile)
 app.add_typer(regressions.app, name="regressions")
