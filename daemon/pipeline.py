@@ -256,6 +256,9 @@ class Pipeline:
             self._changed[watch.key.text] = watch
             if verdict.settled:
                 log.info("baseline stands", target=run.target, rank=track.rank, phase=phase.value)
+                self._unit.levels += [
+                    StoredLevel(run.key, track.rank, phase.value, level, suspected=False) for level in verdict.baseline
+                ]
             suspected = verdict.suspicion is not None
             self._board.judged(
                 track.batch.ring.key, now.monotonic_ns, settled=watch.detector.settled, suspected=suspected

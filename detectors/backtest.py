@@ -3,19 +3,16 @@
     found = replay(levels, parameters)
 
 It drives the objects that the daemon does. A level is the log of measured over expected cycle time, expected as the
-model had it then: the model is not asked again. Tails are not kept, so that changes of them are not asked again either.
+model had it then: the model is not asked again.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.level_watch import LevelWatch
+from cyclewatch.detectors.level_watch import Level, LevelWatch
 from cyclewatch.detectors.shift_watch import Kind
 from cyclewatch.detectors.tracking import Regression, Tracker
-
-KINDS = (Kind.LEVEL, Kind.DRIFT)
-"""What can be asked again of stored levels."""
 
 _HOUR_NS = 3600 * 10**9
 
@@ -34,20 +31,20 @@ class Replayed:
     hours: float
 
 
-def replay(series: Iterable[tuple[int, float]], parameters: Parameters, name: str = "") -> Replayed:
-    """What these settings flag in the levels of a series: UTC nanoseconds and log ratio, in order of time.
+def replay(levels: Iterable[Level], parameters: Parameters, name: str = "") -> Replayed:
+    """What these settings flag in the levels of the series called `name`, in order of time.
 
     The first windows make the baseline. Every regression is given as it stood last; one that is open at the
     end has no end. What is read is not kept, so that a series may be of any length.
     """
     watch = LevelWatch(parameters)
-    trackers = {kind: Tracker(name, parameters) for kind in KINDS}
+    trackers = {kind: Tracker(name, parameters) for kind in Kind}
     found: dict[str, Regression] = {}
     windows = judged = 0
-    for at_ns, value in series:
+    for level in levels:
         windows += 1
         judged += watch.settled
-        for change in watch.update(at_ns, value).changes:
+        for change in watch.update(level).changes:
             regression = trackers[change.kind].update(change)
             found[regression.key] = regression
     return Replayed(tuple(found.values()), windows, judged, judged * parameters.window_ns / _HOUR_NS)

@@ -1,6 +1,6 @@
-"""Watching a level as it comes: lasting shifts, with what every day brings taken into account, and slow drift."""
+"""Watching levels as they come: lasting shifts, where what every day brings is none, slow drift, and slower tails."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cyclewatch.detectors.decision import Parameters
@@ -8,6 +8,26 @@ from cyclewatch.detectors.hours import Drift, Hours
 from cyclewatch.detectors.normal import normal_tail
 from cyclewatch.detectors.online import Suspicion
 from cyclewatch.detectors.shift_watch import Change, Kind, ShiftWatch
+
+
+@dataclass(frozen=True)
+class Level:
+    """Measured against expected cycle time in one window: all that the decision needs.
+
+    `log_ratio` is the median of log(measured / expected), `standard_error` its own, for `effective` independent
+    cycles; `tail` is how far the 99th percentile lies above the median, NaN for too few cycles; `known` of `total`
+    cycles had a load that the model has seen. `doubt`, as long in every window of a series, is what `log_ratio` may be
+    wrong by: see `doubt.py`.
+    """
+
+    at_ns: int
+    log_ratio: float
+    standard_error: float
+    effective: float
+    tail: float
+    known: int
+    total: int
+    doubt: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -20,11 +40,12 @@ class LevelStep:
 
 
 class LevelWatch:
-    """Detects steps and drift of one series of levels (logs of measured over expected)."""
+    """Detects steps and drift of one series of levels (logs of measured over expected), and steps of its tail."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters
         self.shifts = ShiftWatch(parameters)
+        self._tails = ShiftWatch(replace(parameters, min_effect=parameters.min_tail_effect), Kind.TAIL)
         self._hours = Hours()
         self._stepped = 0.0
         """Sum of the steps that were reported: what is left of a level without them is season and drift."""
@@ -34,22 +55,29 @@ class LevelWatch:
         """Whether the baseline stands."""
         return self.shifts.settled
 
-    def update(self, at_ns: int, level: float, doubt: tuple[float, ...] = ()) -> LevelStep:
-        """Take the level of the window that starts at `at_ns` (UTC); windows must come in order of time."""
+    def update(self, level: Level) -> LevelStep:
+        """Take the level of a window; windows must come in order of time."""
         was_settled = self.settled
-        step = self.shifts.update(at_ns, level, self._usual, doubt)
+        step = self.shifts.update(level.at_ns, level.log_ratio, self._usual, level.doubt)
         if not was_settled:
             return LevelStep(reason=step.reason)
         if step.change and not step.change.measured_again:
             self._stepped += step.change.after - step.change.before
-        drift = None
-        if self._hours.add(at_ns, level - self._stepped):
-            drift = self._hours.drift(self._parameters.min_shift)
-        changes = (step.change,) if step.change else ()
-        if drift is not None:
-            self._hours.rebase(drift)
-            changes = (*changes, _change_of(drift, at_ns))
-        return LevelStep(step.suspicion, changes, step.reason)
+        changes = [step.change] if step.change else []
+        if drift := self._drift(level):
+            changes.append(drift)
+        if tail := self._tails.update(level.at_ns, level.tail).change:
+            changes.append(tail)
+        return LevelStep(step.suspicion, tuple(changes), step.reason)
+
+    def _drift(self, level: Level) -> Change | None:
+        if not self._hours.add(level.at_ns, level.log_ratio - self._stepped):
+            return None
+        drift = self._hours.drift(self._parameters.min_shift)
+        if drift is None:
+            return None
+        self._hours.rebase(drift)
+        return _change_of(drift, level.at_ns)
 
     def _usual(self, at_ns: int) -> float | None:
         """The level at this hour on the days before; None before there are two of them."""
@@ -58,7 +86,12 @@ class LevelWatch:
 
     def state(self) -> dict[str, Any]:
         """All that `restore` needs, as JSON values."""
-        return {"shifts": self.shifts.state(), "hours": self._hours.state(), "stepped": self._stepped}
+        return {
+            "shifts": self.shifts.state(),
+            "tails": self._tails.state(),
+            "hours": self._hours.state(),
+            "stepped": self._stepped,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a saved state.
@@ -68,6 +101,7 @@ class LevelWatch:
             KeyError: the state is not one.
         """
         self.shifts.restore(state["shifts"])
+        self._tails.restore(state["tails"])
         self._hours.restore(state["hours"])
         self._stepped = float(state["stepped"])
 

@@ -13,18 +13,18 @@ import numpy as np
 
 from cyclewatch.collectors.records import Records
 from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.level_watch import LevelWatch
+from cyclewatch.detectors.level_watch import Level, LevelWatch
 from cyclewatch.detectors.load_rows import Row, load_of, rows_of
 from cyclewatch.detectors.online import Direction, Suspicion
 from cyclewatch.detectors.phases import Floats, Phase
 from cyclewatch.detectors.robust import autocorrelation
-from cyclewatch.detectors.shift_watch import Change, Kind, ShiftWatch
+from cyclewatch.detectors.shift_watch import Change, Kind
 from cyclewatch.detectors.windows import CellWindow
 from cyclewatch.detectors.workload import WorkloadModel
 
 __all__ = ["Change", "Direction", "Kind", "Level", "SeriesDetector", "Verdict"]
 
-VERSION = 3
+VERSION = 4
 
 _TAIL_QUANTILE = 0.99
 _TAIL_CYCLES_MIN = 100
@@ -32,30 +32,17 @@ _TAIL_CYCLES_MIN = 100
 
 
 @dataclass(frozen=True)
-class Level:
-    """Measured against expected cycle time in one window.
-
-    `log_ratio` is the median of log(measured / expected), `standard_error` its own, for `effective` independent
-    cycles; `tail` is how far the 99th percentile lies above the median, NaN for too few cycles; `known` of `total`
-    cycles had a load that the model has seen.
-    """
-
-    at_ns: int
-    log_ratio: float
-    standard_error: float
-    effective: float
-    tail: float
-    known: int
-    total: int
-
-
-@dataclass(frozen=True)
 class Verdict:
-    """What one window led to."""
+    """What one window led to.
+
+    `level` is that of the window once the baseline stands; with `settled` it stands, and `baseline` are the levels that
+    it was made of.
+    """
 
     level: Level | None = None
     suspicion: Suspicion | None = None
     settled: bool = False
+    baseline: tuple[Level, ...] = ()
     changes: tuple[Change, ...] = ()
     reason: str = ""
 
@@ -69,14 +56,13 @@ class SeriesDetector:
         self.model = WorkloadModel(phase)
         self._reference: list[tuple[int, list[Row]]] = []
         self._discarded = 0
-        self._level = LevelWatch(parameters)
-        self._tail = ShiftWatch(replace(parameters, min_effect=parameters.min_tail_effect), Kind.TAIL)
+        self._levels = LevelWatch(parameters)
         self._last_ns = -1
 
     @property
     def settled(self) -> bool:
         """Whether the baseline stands."""
-        return self._level.settled
+        return self._levels.settled
 
     @property
     def progress(self) -> float:
@@ -86,7 +72,7 @@ class SeriesDetector:
     @property
     def level(self) -> float:
         """The level taken as normal at present: log of measured over expected, about 0 until a change was confirmed."""
-        return self._level.shifts.level
+        return self._levels.shifts.level
 
     def update(self, at_ns: int, cycles: Records, cells: Iterable[CellWindow]) -> Verdict:
         """Take the judged cycles of the window that starts at `at_ns` (UTC); windows must come in order of time."""
@@ -101,12 +87,10 @@ class SeriesDetector:
         if level.known < self.parameters.min_cycles:
             self._learn_loads(cells)
             return Verdict(level=level, reason="load not seen before")
-        step = self._level.update(at_ns, level.log_ratio, self.model.doubt(load_of(cycles)))
+        step = self._levels.update(level)
         if step.suspicion is None and not step.changes:
             self._learn_loads(cells)
-        tail = self._tail.update(at_ns, level.tail).change
-        changes = (*step.changes, tail) if tail else step.changes
-        return Verdict(level=level, suspicion=step.suspicion, changes=changes, reason=step.reason)
+        return Verdict(level=level, suspicion=step.suspicion, changes=step.changes, reason=step.reason)
 
     def _learn_baseline(self, at_ns: int, cycles: Records) -> Verdict:
         index = at_ns // self.parameters.window_ns
@@ -116,8 +100,9 @@ class SeriesDetector:
         self.model.fit(row for _, rows in self._reference for row in rows)
         watch = LevelWatch(self.parameters)
         watch.shifts.discarded = self._discarded
-        for start_ns, rows in self._reference:
-            watch.update(start_ns, *self._rows_level(rows))
+        levels = [self._rows_level(start_ns, rows) for start_ns, rows in self._reference]
+        for level in levels:
+            watch.update(level)
         if watch.shifts.discarded > self._discarded:
             self._reference = self._reference[watch.shifts.discarded - self._discarded :]
             self._discarded = watch.shifts.discarded
@@ -127,23 +112,30 @@ class SeriesDetector:
             self._reference = self._reference[1:]
             return Verdict(reason="learning the baseline")
         self._reference = []
-        self._level = watch
-        return Verdict(settled=True, reason="the baseline stands")
+        self._levels = watch
+        return Verdict(settled=True, baseline=tuple(levels), reason="the baseline stands")
 
-    def _rows_level(self, rows: list[Row]) -> tuple[float, tuple[float, ...]]:
-        """Mean log ratio of a window over its known loads, weighted by cycles, and its doubt; NaN without any."""
+    def _rows_level(self, at_ns: int, rows: list[Row]) -> Level:
+        """Mean log ratio of a window over its known loads, weighted by cycles; of the tail the rows tell nothing."""
         known = [row for row in rows if row.bucket in self.model.offsets]
+        total = sum(row.count for row in rows)
         if not known:
-            return math.nan, ()
+            return _unknown(at_ns, total)
+        counts = [row.count for row in known]
         residuals = [self.model.residual(row) for row in known]
         load = np.array([(row.batch_size, row.new_tokens, row.kv_tokens) for row in known]).T
-        return float(np.average(residuals, weights=[row.count for row in known])), self.model.doubt(load)
+        return replace(
+            _unknown(at_ns, total),
+            log_ratio=float(np.average(residuals, weights=counts)),
+            known=sum(counts),
+            doubt=self.model.doubt(load),
+        )
 
     def _measure(self, at_ns: int, cycles: Records) -> Level:
         ratio, known = self.model.log_ratio(cycles)
         values: Floats = ratio[known]
         if not len(values):
-            return Level(at_ns, math.nan, math.nan, 0.0, math.nan, 0, len(cycles))
+            return _unknown(at_ns, len(cycles))
         low, median, high, tail = np.quantile(values, (0.25, 0.5, 0.75, _TAIL_QUANTILE))
         r = autocorrelation(np.clip(values, low, high) - median)
         effective = len(values) * (1 - r) / (1 + r)
@@ -156,6 +148,7 @@ class SeriesDetector:
             tail=float(tail - median) if len(values) >= _TAIL_CYCLES_MIN else math.nan,
             known=len(values),
             total=len(cycles),
+            doubt=self.model.doubt(load_of(cycles)),
         )
 
     def _learn_loads(self, cells: Iterable[CellWindow]) -> None:
@@ -168,8 +161,7 @@ class SeriesDetector:
             "model": self.model.state(),
             "reference": [[start_ns, [astuple(row) for row in rows]] for start_ns, rows in self._reference],
             "discarded": self._discarded,
-            "level": self._level.state(),
-            "tail": self._tail.state(),
+            "levels": self._levels.state(),
             "last_ns": self._last_ns,
         }
 
@@ -185,6 +177,10 @@ class SeriesDetector:
         self.model = WorkloadModel.from_state(state["model"])
         self._reference = [(int(start_ns), [Row(*row) for row in rows]) for start_ns, rows in state["reference"]]
         self._discarded = int(state["discarded"])
-        self._level.restore(state["level"])
-        self._tail.restore(state["tail"])
+        self._levels.restore(state["levels"])
         self._last_ns = int(state["last_ns"])
+
+
+def _unknown(at_ns: int, total: int) -> Level:
+    """The level of a window of which nothing is known but its number of cycles."""
+    return Level(at_ns, math.nan, math.nan, math.nan, math.nan, 0, total)

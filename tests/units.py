@@ -66,7 +66,7 @@ def unit(number: int = 0, **changes: Any) -> Unit:
     """One of everything, all of it for second `number`."""
     (cell,) = cells_of(Phase.DECODE, cycles(50))
     at_ns = number * SECOND
-    level = Level(at_ns, 0.01, 0.002, 50.0, 0.1, 50, 50)
+    level = Level(at_ns, 0.01, 0.002, 50.0, 0.1, 50, 50, (0.5, 0.25))
     parts: dict[str, Any] = {
         "runs": [RUN],
         "rings": [RingPosition("1-2-3", 7 + number, 3)],

@@ -28,10 +28,19 @@ if TYPE_CHECKING:
     from cyclewatch.daemon.store.levels import Flagged, LevelSeries, StoredLevels
     from cyclewatch.detectors.backtest import Replayed
     from cyclewatch.detectors.decision import Parameters
+    from cyclewatch.detectors.level_watch import Level
     from cyclewatch.detectors.tracking import Regression
 
 _SECTION = "detection."
-_REPLAYED = ("reference_s", "min_effect", "persistence_s", "false_alarms_per_hour", "history_s", "min_cycles")
+_REPLAYED = (
+    "reference_s",
+    "min_effect",
+    "min_tail_effect",
+    "persistence_s",
+    "false_alarms_per_hour",
+    "history_s",
+    "min_cycles",
+)
 """Settings of detection that change what is made of stored levels."""
 
 _SHOW_EVERY_NS = 3600 * 10**9
@@ -188,13 +197,13 @@ def _ask(
     key = series.key
     bar.update(task, description=f"{key.target} {key.rank} {key.phase}")
 
-    def read() -> Iterator[tuple[int, float]]:
+    def read() -> "Iterator[Level]":
         shown_ns = series.first_ns
-        for at_ns, log_ratio in levels.levels(series, parameters.min_cycles):
-            if at_ns - shown_ns > _SHOW_EVERY_NS:
-                bar.advance(task, at_ns - shown_ns)
-                shown_ns = at_ns
-            yield at_ns, log_ratio
+        for level in levels.levels(series, parameters.min_cycles):
+            if level.at_ns - shown_ns > _SHOW_EVERY_NS:
+                bar.advance(task, level.at_ns - shown_ns)
+                shown_ns = level.at_ns
+            yield level
         bar.advance(task, series.last_ns - shown_ns)
 
     replayed = replay(read(), parameters, key.text)

@@ -1,16 +1,33 @@
 """Stored levels, series by series, for a back-test."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 from sqlalchemy import Engine, func, select
 
 from cyclewatch.daemon.store.models import LevelRow, RegressionRow, RunRow
 from cyclewatch.daemon.watch import SeriesKey
+from cyclewatch.detectors.level_watch import Level
+from cyclewatch.detectors.load_rows import FEATURES
 from cyclewatch.detectors.shift_watch import Kind
 
 _SLICE_NS = 86_400 * 10**9
 """Levels are read a day at a time: no transaction stays open, and no more than a day is held."""
+
+_DOUBT = np.dtype("<f4")
+
+
+def packed_doubt(doubt: tuple[float, ...]) -> bytes | None:
+    """The doubt of a level as it is stored: float32, little endian; None for none."""
+    return np.array(doubt, _DOUBT).tobytes() if doubt else None
+
+
+def _unpacked_doubt(packed: bytes | None) -> tuple[float, ...]:
+    """One number for each of `FEATURES`, so that all are equally long; 0 where none was stored."""
+    size = len(FEATURES) * _DOUBT.itemsize
+    return tuple(np.frombuffer((packed or b"").ljust(size, b"\0")[:size], _DOUBT).tolist())
 
 
 @dataclass(frozen=True)
@@ -73,13 +90,14 @@ class StoredLevels:
                 )
         return list(found.values())
 
-    def levels(self, series: LevelSeries, min_cycles: int) -> Iterator[tuple[int, float]]:
-        """Start and log ratio of the windows that the daemon judged, in order of time.
+    def levels(self, series: LevelSeries, min_cycles: int) -> Iterator[Level]:
+        """Levels of the windows that the daemon judged, in order of time.
 
-        Those with fewer than `min_cycles` cycles of a known load are left out.
+        Those with fewer than `min_cycles` cycles of a known load are left out. What releases before schema 0006 did not
+        store is NaN, and no doubt.
         """
         query = (
-            select(LevelRow.start_ns, LevelRow.log_ratio)
+            select(LevelRow.__table__)
             .where(
                 LevelRow.run_id.in_(series.run_ids),
                 LevelRow.rank == series.key.rank,
@@ -93,9 +111,17 @@ class StoredLevels:
             to_ns = min(from_ns + _SLICE_NS - 1, series.last_ns)
             with self._engine.connect() as connection:
                 rows = connection.execute(query.where(LevelRow.start_ns.between(from_ns, to_ns))).all()
-            for at_ns, log_ratio in rows:
-                assert log_ratio is not None  # the query leaves them out
-                yield at_ns, log_ratio
+            for row in rows:
+                yield Level(
+                    at_ns=row.start_ns,
+                    log_ratio=row.log_ratio,
+                    standard_error=_number(row.standard_error),
+                    effective=_number(row.effective),
+                    tail=_number(row.tail),
+                    known=row.known,
+                    total=row.total,
+                    doubt=_unpacked_doubt(row.doubt),
+                )
 
     def flagged(self, series: LevelSeries, window_ns: int) -> list[Flagged]:
         """Slowdowns of this series that the daemon found by its windows, in order of detection."""
@@ -124,3 +150,7 @@ class StoredLevels:
                 )
                 for row in connection.execute(query)
             ]
+
+
+def _number(stored: float | None) -> float:
+    return math.nan if stored is None else stored

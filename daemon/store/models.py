@@ -106,6 +106,9 @@ class LevelRow(Base):
     start_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     log_ratio: Mapped[float | None] = mapped_column(Float)
     standard_error: Mapped[float | None] = mapped_column(Float)
+    effective: Mapped[float | None] = mapped_column(Float)
+    tail: Mapped[float | None] = mapped_column(Float)
+    doubt: Mapped[bytes | None] = mapped_column(LargeBinary)  # float32, little endian
     known: Mapped[int] = mapped_column(Integer)
     total: Mapped[int] = mapped_column(Integer)
     suspected: Mapped[bool] = mapped_column(Boolean)

@@ -22,6 +22,7 @@ from sqlalchemy.exc import (
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import reason_of
+from cyclewatch.daemon.store.levels import packed_doubt
 from cyclewatch.daemon.store.profiles import StoredProfile, profile_row, write_kernels
 from cyclewatch.daemon.store.unit import Replaced, StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
 
@@ -211,6 +212,9 @@ class StoreWriter:
             "start_ns": row.level.at_ns,
             "log_ratio": _finite(row.level.log_ratio),
             "standard_error": _finite(row.level.standard_error),
+            "effective": _finite(row.level.effective),
+            "tail": _finite(row.level.tail),
+            "doubt": packed_doubt(row.level.doubt),
             "known": row.level.known,
             "total": row.level.total,
             "suspected": row.suspected,

@@ -196,7 +196,7 @@ def test_a_fortnight_is_read_by_the_day(past: Past) -> None:
             2,
             (
                 "--set detection.warmup_s: changes nothing of what is stored; can be set: reference_s, min_effect, "
-                "persistence_s, false_alarms_per_hour, history_s, min_cycles"
+                "min_tail_effect, persistence_s, false_alarms_per_hour, history_s, min_cycles"
             ),
         ),
     ],

@@ -1,3 +1,4 @@
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -8,6 +9,8 @@ from cyclewatch.config.settings import Detection, Windows
 from cyclewatch.detectors.backtest import replay
 from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.hours import Hours
+from cyclewatch.detectors.level_watch import Level
+from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.shift_watch import Kind
 from cyclewatch.detectors.tracking import State
 
@@ -17,12 +20,20 @@ HOUR_WINDOWS = 720
 DEFAULT = Parameters.of(Detection(), Windows())
 
 
-def levels(windows: int, steps: dict[int, float], *, noise: float = 0.01, seed: int = 1) -> list[tuple[int, float]]:
+def level(at_ns: int, log_ratio: float, tail: float = math.nan, doubt: tuple[float, ...] = ()) -> Level:
+    return Level(at_ns, float(log_ratio), 0.002, 50.0, float(tail), 50, 50, doubt)
+
+
+def wandering(windows: int, steps: dict[int, float], *, noise: float = 0.01, seed: int = 1) -> Floats:
     """Normal noise, and from each window in `steps` on so much more time."""
     values = np.random.default_rng(seed).normal(0, noise, windows)
     for window, effect in steps.items():
         values[window:] += np.log1p(effect)
-    return [(number * WINDOW_NS, float(value)) for number, value in enumerate(values)]
+    return values
+
+
+def levels(windows: int, steps: dict[int, float]) -> list[Level]:
+    return [level(number * WINDOW_NS, value) for number, value in enumerate(wandering(windows, steps))]
 
 
 def test_a_step_is_found_where_the_minimum_effect_allows_it() -> None:
@@ -61,10 +72,10 @@ def test_it_reads_a_series_as_it_comes() -> None:
     """Nothing is asked for before the window before it was judged: memory stays bounded."""
     ahead = []
 
-    def source() -> Iterator[tuple[int, float]]:
-        for number, level in enumerate(levels(300, {})):
+    def source() -> Iterator[Level]:
+        for number, one in enumerate(levels(300, {})):
             ahead.append(number)
-            yield level
+            yield one
 
     assert replay(source(), DEFAULT).windows == len(ahead) == 300
 
@@ -80,8 +91,26 @@ def test_a_drift_is_found_too() -> None:
     """1 % a day is too slow to be a step; windows of half a minute."""
     length_ns, day = 30 * SECOND, 2880
     values = np.random.default_rng(3).normal(0, 0.005, 6 * day) + 0.01 / day * np.arange(6 * day)
-    series = ((number * length_ns, float(value)) for number, value in enumerate(values))
+    series = (level(number * length_ns, value) for number, value in enumerate(values))
     first, *_ = replay(series, Parameters.of(Detection(), Windows(length_s=30))).regressions
     assert first.kind is Kind.DRIFT
     assert 0.02 <= first.effect <= 0.05
     assert 2 * day * length_ns < first.detected_at_ns < 5 * day * length_ns
+
+
+def test_a_slower_tail_is_found_too() -> None:
+    """30 % where the levels stay, and with another least size it is none."""
+    tails = wandering(2 * HOUR_WINDOWS, {700: 0.3}, noise=0.02, seed=2)
+    series = [replace(one, tail=0.5 + tail) for one, tail in zip(levels(2 * HOUR_WINDOWS, {}), tails, strict=True)]
+    (found,) = replay(series, DEFAULT).regressions
+    assert (found.kind, found.effect) == (Kind.TAIL, pytest.approx(0.3, abs=0.02))
+    assert found.started_at_ns == pytest.approx(700 * WINDOW_NS, abs=5 * WINDOW_NS)
+    assert replay(series, replace(DEFAULT, min_tail_effect=0.4)).regressions == ()
+
+
+def test_what_the_load_may_explain_is_no_regression() -> None:
+    """The level came with a load of which the model may be as wrong as that; without doubts it is one."""
+    series = levels(2 * HOUR_WINDOWS, {700: 0.03})
+    doubted = [replace(one, doubt=(0.02 * (number >= 700), 0.0)) for number, one in enumerate(series)]
+    assert len(replay(series, DEFAULT).regressions) == 1
+    assert replay(doubted, DEFAULT).regressions == ()
