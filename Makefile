@@ -54,6 +54,7 @@ format: $(VENV)/stamp ## put the code into its form
 bench: $(VENV)/stamp ## measure the costs, side by side with what else one might use
 	$(BIN)/python benchmarks/hook_cost.py
 	$(BIN)/python benchmarks/reader_cost.py
+	$(BIN)/python benchmarks/host_cost.py
 	$(BIN)/python benchmarks/daemon_memory.py
 
 # Part of it: make bench-detect BENCH_DETECT="power --quick --only ours"

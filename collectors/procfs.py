@@ -1,7 +1,7 @@
 """Parsers of the files of /proc: bytes in, records out, no file access."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 COUNTER_MAX = 2**64 - 1
@@ -10,7 +10,6 @@ _SCHEDSTAT_FIELDS = 3
 _PARENT_FIELD = 1
 _USER_FIELD, _SYSTEM_FIELD = 11, 12
 _START_FIELD = 19
-_NAMED = re.compile(rb"^(\w+):?[ \t]+(\S+)", re.MULTILINE)
 
 
 class FormatError(ValueError):
@@ -76,15 +75,18 @@ def parse_children(content: bytes) -> tuple[int, ...]:
     return tuple(counter(field) for field in content.split())
 
 
-def named_counters(content: bytes, names: Mapping[bytes, str]) -> dict[str, int]:
-    """Of lines like `VmRSS: 17 kB` or `oom 3`, the numbers of those in `names`, under the names given there.
+def named_counters(names: Mapping[bytes, str]) -> Callable[[bytes], dict[str, int]]:
+    """A parser of lines like `VmRSS: 17 kB` or `oom 3`: the numbers of those in `names`, under the names given there.
 
-    What is not there is left out: which lines there are hangs on the kernel's version.
-
-    Raises:
-        FormatError: what follows a name is no number.
+    Lines that are not there are left out of what it gives, since they hang on the kernel's version. It raises
+    `FormatError` where what follows a name is no number.
     """
-    return {names[name]: counter(number) for name, number in _NAMED.findall(content) if name in names}
+    lines = re.compile(rb"^(%b):?[ \t]+(\S+)" % b"|".join(map(re.escape, names)), re.MULTILINE)
+
+    def parse(content: bytes) -> dict[str, int]:
+        return {names[name]: counter(number) for name, number in lines.findall(content)}
+
+    return parse
 
 
 def counter(digits: bytes) -> int:

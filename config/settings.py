@@ -79,7 +79,7 @@ class Host(Section):
         description="Seconds between two looks for processes, threads and devices, and readings of what is slow.",
     )
     survey_interval_s: Seconds = Field(
-        default=60.0, description="Seconds between two looks at all processes of the node, and at what it runs on."
+        default=30.0, description="Seconds between two looks at all processes of the node, and at what it runs on."
     )
     proc: Path = Field(default=Path("/proc"), description="Where the host's proc file system is mounted.")
     sys: Path = Field(default=Path("/sys"), description="Where the host's sys file system is mounted.")

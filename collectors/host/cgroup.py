@@ -12,8 +12,6 @@ UNIFIED = ""
 """The name under which `parse_groups` gives the path in the version 2 hierarchy."""
 
 THROTTLED_NS = "throttled_ns"
-MEMORY_EVENTS = {b"high": "high", b"max": "max", b"oom": "oom", b"oom_kill": "oom_kill"}
-"""Events of a group's memory, as the kernel calls them: reclaim forced, limit hit, no memory left, process killed."""
 READ, WRITE = "read", "write"
 
 _MOUNT_FIELDS = 6
@@ -21,7 +19,15 @@ _FILESYSTEM_FIELDS = 3
 _ESCAPED = re.compile(r"\\(011|012|040|043|134)")
 _NS_OF_US = 1000
 _BLKIO_WORDS = 2
+_throttled = named_counters({b"throttled_usec": "us", b"throttled_time": "ns"})
 _DIRECTIONS = {"rbytes": READ, "wbytes": WRITE, "Read": READ, "Write": WRITE}
+
+
+parse_memory_events = named_counters({name.encode(): name for name in ("high", "max", "oom", "oom_kill")})
+"""`memory.events` (version 2), or `memory.oom_control` (version 1, which counts killed processes alone).
+
+Events since the group was made: reclaim forced, limit hit, no memory left, process killed.
+"""
 
 
 class Mount(NamedTuple):
@@ -103,19 +109,10 @@ def parse_cpu_stat(content: bytes) -> dict[str, int]:
     Raises:
         FormatError: the time is no number.
     """
-    found = named_counters(content, {b"throttled_usec": "us", b"throttled_time": "ns"})
+    found = _throttled(content)
     if "us" in found:
         return {THROTTLED_NS: found["us"] * _NS_OF_US}
     return {THROTTLED_NS: found["ns"]} if "ns" in found else {}
-
-
-def parse_memory_events(content: bytes) -> dict[str, int]:
-    """`memory.events` (version 2), or `memory.oom_control` (version 1, which counts killed processes alone).
-
-    Raises:
-        FormatError: a number is none.
-    """
-    return named_counters(content, MEMORY_EVENTS)
 
 
 def parse_io_stat(content: bytes) -> dict[tuple[str, str], int]:

@@ -64,10 +64,10 @@ class HostCollector:
             _Round(node, settings.look_interval_s),
             _Round(survey, settings.survey_interval_s),
         )
-        self._sources = (*servers, *node, *survey)
+        self.sources = (*servers, *node, *survey)
         self._problems: dict[Source, list[Sample]] = {}
         self._unseen: list[Sample] = []
-        self.quantities = tuple(quantity for source in self._sources for quantity in source.quantities)
+        self.quantities = tuple(quantity for source in self.sources for quantity in source.quantities)
 
     def collect(self, now: Now) -> Iterator[Sample]:
         """Readings of the node and of every serving process; `NoData` for schedulers that cannot be seen from here.
@@ -77,7 +77,7 @@ class HostCollector:
         """
         now_ns = now.monotonic_ns
         errors: list[Exception] = []
-        for source in self._sources:
+        for source in self.sources:
             yield from _guarded(errors, source.advance, now_ns)
         schedulers = self._discovery.schedulers()
         if schedulers != self._schedulers:
@@ -100,7 +100,7 @@ class HostCollector:
 
     def close(self) -> None:
         """Close all files; the next call starts anew."""
-        for source in self._sources:
+        for source in self.sources:
             source.close()
         for round_ in self._rounds:
             round_.looked_ns = None

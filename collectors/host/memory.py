@@ -12,26 +12,12 @@ from cyclewatch.collectors.records import NODE, Reading, Sample
 NUMA_NODES_MAX = 16
 
 _KIB = 1024
-_MEMINFO = {b"MemAvailable": "available", b"SwapTotal": "swap", b"SwapFree": "free swap"}
-_NUMASTAT = {b"numa_miss": "missed"}
 
+parse_meminfo = named_counters({b"MemAvailable": "available", b"SwapTotal": "swap", b"SwapFree": "free swap"})
+"""`/proc/meminfo`: KiB that could be had without swapping, and KiB of swap, all and free."""
 
-def parse_meminfo(content: bytes) -> dict[str, int]:
-    """`/proc/meminfo`: KiB that could be had without swapping, and KiB of swap, all and free.
-
-    Raises:
-        FormatError: a number is none.
-    """
-    return named_counters(content, _MEMINFO)
-
-
-def parse_numastat(content: bytes) -> dict[str, int]:
-    """`numastat` of a NUMA node: pages given from it since boot although another node was wanted.
-
-    Raises:
-        FormatError: a number is none.
-    """
-    return named_counters(content, _NUMASTAT)
+parse_numastat = named_counters({b"numa_miss": "missed"})
+"""`numastat` of a NUMA node: pages given from it since boot although another node was wanted."""
 
 
 class NodeMemory:

@@ -22,13 +22,16 @@ _CPU = "host.last_cpu"
 _MEMORY = ("host.rss_bytes", "host.swap_bytes")
 _SWITCHES = ("host.voluntary_switches_per_s", "host.involuntary_switches_per_s")
 _TRANSFERS = ("host.io_read_bytes_per_s", "host.io_write_bytes_per_s")
-_STATUS = {
-    b"VmRSS": _MEMORY[0],
-    b"VmSwap": _MEMORY[1],
-    b"voluntary_ctxt_switches": _SWITCHES[0],
-    b"nonvoluntary_ctxt_switches": _SWITCHES[1],
-}
-_IO = {b"read_bytes": _TRANSFERS[0], b"write_bytes": _TRANSFERS[1]}
+_status = named_counters(
+    {
+        b"VmRSS": _MEMORY[0],
+        b"VmSwap": _MEMORY[1],
+        b"voluntary_ctxt_switches": _SWITCHES[0],
+        b"nonvoluntary_ctxt_switches": _SWITCHES[1],
+    }
+)
+parse_io = named_counters({b"read_bytes": _TRANSFERS[0], b"write_bytes": _TRANSFERS[1]})
+"""`/proc/PID/io`: bytes that went to and came from storage, not those of the page cache."""
 
 
 def parse_usage(content: bytes) -> dict[str, int]:
@@ -50,18 +53,9 @@ def parse_status(content: bytes) -> dict[str, int]:
     Raises:
         FormatError: a number is none.
     """
-    found = named_counters(content, _STATUS)
+    found = _status(content)
     found.update((name, found[name] * _KIB) for name in _MEMORY if name in found)
     return found
-
-
-def parse_io(content: bytes) -> dict[str, int]:
-    """`/proc/PID/io`: bytes that went to and came from storage, not those of the page cache.
-
-    Raises:
-        FormatError: a number is none.
-    """
-    return named_counters(content, _IO)
 
 
 class ProcessUsage:

@@ -5,11 +5,11 @@ slower is the time its threads wait for a CPU.
 """
 
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from cyclewatch.collectors.host.source import PROCESS_LABELS, Scene, Series, series, unreadable
-from cyclewatch.collectors.host.threads import ProcessThreads, Shares, together
-from cyclewatch.collectors.processes import ServerProcess
+from cyclewatch.collectors.host.threads import Thread, ThreadTimes
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Failure, Reading, Sample
 
@@ -41,15 +41,18 @@ class ServingThreads:
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
-        self._processes: dict[ServerProcess, ProcessThreads] = {}
-        self.vanished = False
+        self._threads: ThreadTimes[tuple[Series, str]] = ThreadTimes(proc)
+
+    @property
+    def vanished(self) -> bool:
+        """Whether a thread is gone."""
+        return self._threads.vanished
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
-        """Take over the present processes and threads, at most `THREADS_MAX`."""
-        self.vanished = False
-        for gone in self._processes.keys() - set(scene.processes):
-            self._processes.pop(gone).close()
-        left_out = 0
+        """Take over the present threads, at most `THREADS_MAX`; a main thread is never left out for another."""
+        del now_ns
+        mains: dict[Thread, tuple[Series, str]] = {}
+        others: dict[Thread, tuple[Series, str]] = {}
         for process in scene.processes:
             try:
                 thread_ids = scene.tree.threads(process.pid)
@@ -58,30 +61,24 @@ class ServingThreads:
                 continue
             except OSError:
                 continue  # it has ended since it was found
-            threads = self._processes.setdefault(process, ProcessThreads(self._proc, process.pid))
-            held = sum(map(len, self._processes.values())) - len(threads)
-            left_out += threads.refresh(thread_ids, THREADS_MAX - held, now_ns)
-        if left_out:
+            for thread_id in thread_ids:
+                thread = Thread(process.pid, process.start_ticks, thread_id)
+                if thread_id == process.pid:
+                    mains[thread] = series(process), "main"
+                else:
+                    others[thread] = series(process), "others"
+        left_out = len(mains) + len(others) - THREADS_MAX
+        if left_out > 0:
             yield Failure(str(self._proc), f"{left_out} threads beyond {THREADS_MAX} are not watched")
+        self._threads.refresh(dict(islice((mains | others).items(), THREADS_MAX)))
 
     def advance(self, now_ns: int) -> Iterator[Reading]:
         """Shares since the last reading, processes of the same role and rank added up."""
-        total: dict[tuple[Series, str], Shares] = {}
-        for process, threads in self._processes.items():
-            main, others, vanished = threads.advance(now_ns)
-            self.vanished = self.vanished or vanished
-            for thread, shares in (("main", main), ("others", others)):
-                key = series(process), thread
-                sum_ = together(total.get(key), shares)
-                if sum_ is not None:
-                    total[key] = sum_
-        for ((target, labels), thread), shares in total.items():
+        for ((target, labels), thread), shares in self._threads.advance(now_ns).items():
             with_thread = (*labels, ("thread", thread))
             yield Reading(target, "host.on_cpu_ratio", shares.on_cpu, with_thread)
             yield Reading(target, "host.run_queue_wait_ratio", shares.wait, with_thread)
 
     def close(self) -> None:
         """Close all files."""
-        for threads in self._processes.values():
-            threads.close()
-        self._processes.clear()
+        self._threads.close()

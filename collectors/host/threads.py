@@ -1,10 +1,34 @@
-"""Time on a CPU, and time waiting for one, of the threads of a process."""
+"""Time on a CPU, and time waiting for one, of many threads, read together."""
 
+import contextlib
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from cyclewatch.collectors.host.held import HeldFile
-from cyclewatch.collectors.procfs import FormatError, SchedStat, parse_schedstat
+import numpy as np
+import numpy.typing as npt
+
+from cyclewatch.collectors.host.held import HeldFile, read_each
+from cyclewatch.collectors.procfs import FormatError, parse_schedstat
+
+G = TypeVar("G", bound=Hashable)
+
+_NUMBERS = 3
+"""In one schedstat: time on a CPU and time waiting for one, in nanoseconds, and the number of timeslices."""
+_TIMES = 2
+_BYTES_MAX = 64
+_INT64_MAX = 2**63 - 1
+
+_Counts = npt.NDArray[np.int64]
+"""Shape (threads, 3)."""
+
+
+class Thread(NamedTuple):
+    """A thread of a process, whose number may come again: the start tells such processes apart."""
+
+    pid: int
+    start_ticks: int
+    tid: int
 
 
 class Shares(NamedTuple):
@@ -14,97 +38,98 @@ class Shares(NamedTuple):
     wait: float
 
 
-def together(first: Shares | None, second: Shares | None) -> Shares | None:
-    """Shares of both; None where neither is known."""
-    if first is None or second is None:
-        return first or second
-    return Shares(first.on_cpu + second.on_cpu, first.wait + second.wait)
+class ThreadTimes(Generic[G]):
+    """The schedstat files of threads, in groups of the caller's, held open.
 
+    All are parsed at once, by NumPy: for 200 threads that takes an eighth of the time that Python's `int` does.
+    """
 
-class _Thread:
-    """One thread: its open file, and the last reading of it."""
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+        self._files: dict[Thread, HeldFile] = {}
+        self._counts = _table([])
+        self._at_ns = 0
+        self._groups: list[G] = []
+        self._group_of = np.empty(0, np.intp)
+        self.vanished = False
 
-    __slots__ = ("at_ns", "file", "last")
+    def refresh(self, wanted: Mapping[Thread, G]) -> None:
+        """Hold these threads and no others; new ones are read for the first time.
 
-    def __init__(self, path: Path) -> None:
-        self.file = HeldFile(path)
-        self.at_ns = 0
-        self.last: SchedStat | None = None
-
-    def advance(self, now_ns: int) -> Shares | None:
-        """What the thread did since the last reading; None at the first and where a counter went backwards."""
-        stat = parse_schedstat(self.file.read())
-        last, self.last = self.last, stat
-        elapsed, self.at_ns = now_ns - self.at_ns, now_ns
-        if last is None or elapsed <= 0:
-            return None
-        on_cpu, wait = stat.on_cpu_ns - last.on_cpu_ns, stat.wait_ns - last.wait_ns
-        return None if on_cpu < 0 or wait < 0 else Shares(on_cpu / elapsed, wait / elapsed)
-
-
-class ProcessThreads:
-    """The threads of one process, whose main thread has the number `pid`."""
-
-    def __init__(self, proc: Path, pid: int) -> None:
-        self._directory = proc / str(pid) / "task"
-        self._pid = pid
-        self._threads: dict[int, _Thread] = {}
-
-    def __len__(self) -> int:
-        return len(self._threads)
-
-    def refresh(self, thread_ids: list[int], limit: int, now_ns: int) -> int:
-        """Take over the present list of threads, but hold at most `limit`; gives how many had to be left out.
-
-        Threads that are new are read for the first time. The main thread is never left out for another.
+        Follows an `advance` of the same moment, so that all have been read at one time.
         """
-        for gone in self._threads.keys() - set(thread_ids):
-            self._forget(gone)
-        left_out = 0
-        for thread_id in sorted(thread_ids, key=lambda number: (number != self._pid, number)):
-            if thread_id in self._threads:
-                continue
-            if len(self._threads) >= limit:
-                left_out += 1
-                continue
-            try:
-                thread = self._threads[thread_id] = _Thread(self._directory / str(thread_id) / "schedstat")
-            except OSError:
-                continue  # ended since it was listed, or not ours to see
-            self._read(thread_id, thread, now_ns)
-        return left_out
+        rows = dict(zip(self._files, self._counts.tolist(), strict=True))
+        for gone in self._files.keys() - wanted.keys():
+            self._files.pop(gone).close()
+        for thread in wanted:
+            if thread not in self._files:
+                with contextlib.suppress(OSError):  # ended since it was listed, or not ours to see
+                    file = HeldFile(self._proc / f"{thread.pid}/task/{thread.tid}/schedstat")
+                    self._files[thread] = file
+                    self._read_row(thread, file, rows)
+        self._counts = _table([rows[thread] for thread in self._files])
+        numbers = {group: number for number, group in enumerate(dict.fromkeys(wanted.values()))}
+        self._groups = list(numbers)
+        self._group_of = np.array([numbers[wanted[thread]] for thread in self._files], np.intp)
+        self.vanished = False
 
-    def advance(self, now_ns: int) -> tuple[Shares | None, Shares | None, bool]:
-        """Shares of the main thread and of all others together, and whether any thread has vanished.
+    def advance(self, now_ns: int) -> dict[G, Shares]:
+        """Shares of each group since the last reading; threads whose times went backwards are left out.
 
-        None where no thread has two readings to compare.
+        A thread that cannot be read any more is let go.
         """
-        main: Shares | None = None
-        others: Shares | None = None
-        vanished = False
-        for thread_id, thread in list(self._threads.items()):
-            shares = self._read(thread_id, thread, now_ns)
-            if shares is None:
-                vanished = vanished or thread_id not in self._threads
-            elif thread_id == self._pid:
-                main = shares
-            else:
-                others = together(others, shares)
-        return main, others, vanished
+        elapsed, self._at_ns = now_ns - self._at_ns, now_ns
+        counts = self._read()
+        grown = (counts - self._counts)[:, :_TIMES]
+        self._counts = counts
+        if elapsed <= 0:
+            return {}
+        good = (grown >= 0).all(axis=1)
+        group_of, shares = self._group_of[good], grown[good] / elapsed
+        size = len(self._groups)
+        columns = (
+            np.bincount(group_of, minlength=size).tolist(),
+            np.bincount(group_of, shares[:, 0], size).tolist(),
+            np.bincount(group_of, shares[:, 1], size).tolist(),
+        )
+        return {
+            group: Shares(on_cpu, wait)
+            for group, threads, on_cpu, wait in zip(self._groups, *columns, strict=True)
+            if threads
+        }
 
     def close(self) -> None:
         """Close all files."""
-        for thread_id in list(self._threads):
-            self._forget(thread_id)
+        self.refresh({})
 
-    def _read(self, thread_id: int, thread: _Thread, now_ns: int) -> Shares | None:
+    def _read(self) -> _Counts:
+        # NumPy warns of what is no number, and will raise ValueError for it one day.
+        with contextlib.suppress(OSError, ValueError, DeprecationWarning):
+            content = b"".join(read_each(self._files.values(), _BYTES_MAX))
+            numbers = np.fromstring(content, np.int64, sep=" ") if content else np.empty(0, np.int64)
+            if len(numbers) == _NUMBERS * len(self._files):
+                return numbers.reshape(-1, _NUMBERS)
+        return self._read_singly()
+
+    def _read_singly(self) -> _Counts:
+        """Read each by itself, and let go of those that fail."""
+        rows: dict[Thread, list[int]] = {}
+        before = list(self._files)
+        for thread, file in list(self._files.items()):
+            self._read_row(thread, file, rows)
+        kept = np.array([thread in rows for thread in before], bool)
+        self._counts, self._group_of = self._counts[kept], self._group_of[kept]
+        return _table(list(rows.values()))
+
+    def _read_row(self, thread: Thread, file: HeldFile, rows: dict[Thread, list[int]]) -> None:
         try:
-            return thread.advance(now_ns)
-        except FormatError:
-            thread.last = None
-        except OSError:
-            self._forget(thread_id)
-        return None
+            stat = parse_schedstat(file.read())
+        except (OSError, FormatError):
+            self._files.pop(thread).close()
+            self.vanished = True
+        else:
+            rows[thread] = [min(stat.on_cpu_ns, _INT64_MAX), min(stat.wait_ns, _INT64_MAX), 0]
 
-    def _forget(self, thread_id: int) -> None:
-        self._threads.pop(thread_id).file.close()
+
+def _table(rows: list[list[int]]) -> _Counts:
+    return np.array(rows, np.int64).reshape(-1, _NUMBERS)

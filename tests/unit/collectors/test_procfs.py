@@ -39,7 +39,7 @@ def test_children_are_read_back(pids: list[int]) -> None:
 def test_named_counters_are_those_asked_for() -> None:
     status = b"Name:\tVmRSS 5\nVmRSS:\t    1776 kB\nThreads:\t1\nvoluntary_ctxt_switches:\t17\n"
     names = {b"VmRSS": "rss", b"VmSwap": "swap", b"voluntary_ctxt_switches": "switches"}
-    assert named_counters(status, names) == {"rss": 1776, "switches": 17}
+    assert named_counters(names)(status) == {"rss": 1776, "switches": 17}
 
 
 @given(st.binary() | st.text("0123456789 ()-_+.\n", max_size=80).map(str.encode))
