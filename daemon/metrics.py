@@ -37,20 +37,37 @@ class RingState:
     heartbeat_age_s: float
 
 
+@dataclass(frozen=True)
+class StoreState:
+    """The store's writer after the last turn: batches that wait, and what it has counted since the start."""
+
+    pending: int = 0
+    failures: int = 0
+    dropped: int = 0
+
+
 @dataclass(eq=False)
 class StateCollector:
-    """Gives the latest states to Prometheus. The pipeline replaces whole mappings, so no lock is needed."""
+    """Gives the latest states to Prometheus. Whole values are replaced, so no lock is needed."""
 
     phases: Mapping[str, PhaseState] = field(default_factory=dict)
     rings: Mapping[str, RingState] = field(default_factory=dict)
     readings: Mapping[str, Reading] = field(default_factory=dict)
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
+    store: StoreState = StoreState()
+    profile_datagrams_refused: int = 0
 
     def collect(self) -> Iterator[Metric]:
         """All families; a target that is gone is gone from here too."""
         yield from self._phases()
         yield from self._rings()
         yield from self._readings()
+        yield from self._store()
+        yield CounterMetricFamily(
+            "cyclewatch_profile_datagrams_refused",
+            "Questions on Kineto's channel that got no answer.",
+            value=self.profile_datagrams_refused,
+        )
 
     def _phases(self) -> Iterator[Metric]:
         labels = ("target", "rank", "phase")
@@ -127,6 +144,18 @@ class StateCollector:
                 values = dict(reading.labels)
                 family.add_metric((reading.target, *(values.get(label, "") for label in labels)), reading.value)
             yield family
+
+    def _store(self) -> Iterator[Metric]:
+        store = self.store
+        yield GaugeMetricFamily(
+            "cyclewatch_store_pending_batches", "Batches waiting for the database.", value=store.pending
+        )
+        yield CounterMetricFamily("cyclewatch_store_write_failures", "Failed attempts to write.", value=store.failures)
+        yield CounterMetricFamily(
+            "cyclewatch_store_dropped_rows",
+            "Measurements given up while the database was away.",
+            value=store.dropped,
+        )
 
 
 def metric_name(reading: str) -> str:
@@ -228,24 +257,6 @@ class Metrics:
         self.profiling_on = Gauge(
             "cyclewatch_profiling_on",
             "0 while no profiles are taken: disabled, over their budget, or switched off.",
-            registry=self.registry,
-        )
-        self.profile_datagrams_refused = Gauge(
-            "cyclewatch_profile_datagrams_refused",
-            "Questions on Kineto's channel that got no answer, since the start.",
-            registry=self.registry,
-        )
-        self.store_pending = Gauge(
-            "cyclewatch_store_pending_batches", "Batches waiting for the database.", registry=self.registry
-        )
-        self.store_failures = Gauge(
-            "cyclewatch_store_write_failures",
-            "Failed attempts to write since the start.",
-            registry=self.registry,
-        )
-        self.store_dropped = Gauge(
-            "cyclewatch_store_dropped_rows",
-            "Measurements given up since the start while the database was away.",
             registry=self.registry,
         )
         self.turn_seconds = Histogram(

@@ -21,7 +21,7 @@ from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.clock import Clock, SystemClock
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.lock import only_daemon
-from cyclewatch.daemon.metrics import Metrics
+from cyclewatch.daemon.metrics import Metrics, StoreState
 from cyclewatch.daemon.pipeline import Pipeline
 from cyclewatch.daemon.profiling.service import Profiling
 from cyclewatch.daemon.runs import RunRegistry
@@ -136,9 +136,7 @@ class Server:
         start_s = time.monotonic()
         self.pipeline.turn(self.clock.now())
         self.metrics.turn_seconds.observe(time.monotonic() - start_s)
-        self.metrics.store_pending.set(self._writer.pending)
-        self.metrics.store_failures.set(self._writer.failures)
-        self.metrics.store_dropped.set(self._writer.dropped)
+        self.metrics.state.store = StoreState(self._writer.pending, self._writer.failures, self._writer.dropped)
         self._last_turn_s = time.monotonic()
         self._turns += 1
 

@@ -238,7 +238,7 @@ class Sampler:
 
     def _tell(self, now: Now, *, at_once: bool = False) -> None:
         self._metrics.profiling_on.set(float(self.switch.on and self._settings.enabled))
-        self._metrics.profile_datagrams_refused.set(self.channel.refused)
+        self._metrics.state.profile_datagrams_refused = self.channel.refused
         if at_once or now.monotonic_ns - self._status_ns >= _STATUS_NS:
             self._status_ns = now.monotonic_ns
             self._submit(Unit(now.wall_ns, status={"profiling": self.status()}))

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cyclewatch.collectors.records import Reading, RingCounters
 from cyclewatch.collectors.registry import known_quantities
-from cyclewatch.daemon.metrics import Metrics, PhaseState, RingState, metric_name
+from cyclewatch.daemon.metrics import Metrics, PhaseState, RingState, StoreState, metric_name
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "metrics.txt"
 
@@ -37,7 +37,7 @@ def small_state() -> Metrics:
     metrics.records_refused.labels("late").inc(4)
     metrics.regressions.labels("server").inc()
     metrics.suspicions.labels("server").inc(3)
-    metrics.store_pending.set(2)
+    metrics.state.store = StoreState(pending=2, failures=5, dropped=7)
     metrics.turn_seconds.observe(0.003)
     return metrics
 
