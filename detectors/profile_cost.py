@@ -67,8 +67,9 @@ def profile_cost(records: Records, began_ns: int, ended_ns: int) -> ProfileCost:
     cycle = records["cycle_ns"].astype(np.float64)
     phases = phases_of(records).astype(np.int64)
     during = touched(records, began_ns, ended_ns)
-    before = ~during & (end <= began_ns) & (end > began_ns - STRETCH_NS)
-    after = ~during & (end > ended_ns) & (end <= ended_ns + STRETCH_NS)
+    usual = ~during & (records["flags"] & int(CycleFlag.PROFILED) == 0)  # another capture is nothing to compare with
+    before = usual & (end <= began_ns) & (end > began_ns - STRETCH_NS)
+    after = usual & (end > ended_ns) & (end <= ended_ns + STRETCH_NS)
     ratios = _against(before, _cells(records, phases), cycle)
     return ProfileCost(
         cycles_before=int(before.sum()),

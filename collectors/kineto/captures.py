@@ -22,6 +22,9 @@ POLL_WAIT_NS = 15 * 10**9
 START_WAIT_NS = 6 * 10**9
 """Libkineto's profiler thread begins 1 s after the order; a file that has not been opened by then is elsewhere."""
 
+BEGIN_NS = 3 * 10**9
+"""So long after the order a process may still call itself free, because it has not begun."""
+
 WRITE_WAIT_NS = 60 * 10**9
 """How long writing may take after the recording has ended."""
 
@@ -106,8 +109,9 @@ class Capture:
         """The process asks: the order, once."""
         with self._lock:
             if self._handed_out_ns:
-                if process.free and not self._free_again_ns:
-                    self._free_again_ns = self._clock_ns()
+                now_ns = self._clock_ns()
+                if process.free and not self._free_again_ns and now_ns - self._handed_out_ns > BEGIN_NS:
+                    self._free_again_ns = now_ns
                 return ""
             if not process.free:
                 self._seen_busy = True

@@ -21,7 +21,7 @@ _CLIENT_NAME_BYTES = len(CLIENT_PREFIX) + 36
 DIRECTORY_BYTES_MAX = _ADDRESS_BYTES_MAX - 1 - _CLIENT_NAME_BYTES
 """Longest directory whose sockets have names that fit: a client's is `dynoconfigclient` and a UUID."""
 
-_PLAIN = re.compile(r"/[A-Za-z0-9._/-]*")
+_PLAIN = re.compile(r"(/[A-Za-z0-9._-]+)+")
 
 
 class EndpointError(Exception):
@@ -34,7 +34,7 @@ def check_name(directory: str) -> None:
     Raises:
         EndpointError: not absolute, too long, or with something that configurations do not carry.
     """
-    if not _PLAIN.fullmatch(directory) or ".." in directory or os.path.normpath(directory) != directory:
+    if not _PLAIN.fullmatch(directory) or ".." in directory or "/./" in f"{directory}/":
         raise EndpointError(
             f"{directory}: not a plain absolute path: use letters, digits, '.', '_' and '-', and no slash at the end"
         )

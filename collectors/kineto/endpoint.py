@@ -166,6 +166,8 @@ class Endpoint:
                 self._refuse(RefusedError("format", f"a datagram that is none of libkineto's: {error}"))
             except OSError as error:  # it has ended, or does not read its answers
                 self._refuse(RefusedError("unreachable", f"an answer could not be sent: {error.strerror}"))
+            except Exception as error:  # noqa: BLE001 (one question must not end the answers to all others)
+                self._refuse(RefusedError("internal", f"a question could not be answered: {error!r}"))
 
     def _answer(self, datagram: bytes, sender: Credentials | None, *, whole: bool) -> bytes:
         if not whole:
@@ -189,15 +191,15 @@ class Endpoint:
         if directory != str(self.directory):
             raise RefusedError(
                 "address",
-                f"a process has KINETO_IPC_SOCKET_DIR={directory}: it must be {self.directory}, to the letter",
+                f"a process has KINETO_IPC_SOCKET_DIR={directory!a}: it must be {self.directory}, letter by letter",
             )
         if not name.startswith(CLIENT_PREFIX):
-            raise RefusedError("address", f"a socket named {name[:64]!r}: libkineto's begin with {CLIENT_PREFIX}")
+            raise RefusedError("address", f"a socket named {name[:64]!a}: libkineto's begin with {CLIENT_PREFIX}")
         try:
             if not stat.S_ISSOCK(os.lstat(address).st_mode):
-                raise RefusedError("address", f"{name[:64]!r} is not a socket")
+                raise RefusedError("address", f"{name[:64]!a} is not a socket")
         except (OSError, ValueError):
-            raise RefusedError("address", f"{name[:64]!r} is gone") from None
+            raise RefusedError("address", f"{name[:64]!a} is gone") from None
         return address
 
     def _refuse(self, error: RefusedError) -> None:

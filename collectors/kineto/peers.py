@@ -71,7 +71,7 @@ class Peers:
                 "user", f"process {sender.pid} is of user {sender.user}: if it may ask, add it to profiling.users"
             )
         claimed = message.pid if isinstance(message, ContextMessage) else message.pids[0]
-        if claimed != sender.pid and claimed != self._numbers(sender.pid)[-1:][0]:
+        if claimed != sender.pid and (claimed,) != self._numbers(sender.pid)[-1:]:
             raise RefusedError("claim", f"process {sender.pid} claims to be process {claimed}")
         self._forget(now_ns)
         before = self._known.get(sender.pid)
