@@ -18,7 +18,8 @@ NONSENSE = (ArithmeticError, AttributeError, LookupError, OSError, TypeError, Va
 """What a binding may raise besides, over an answer that makes no sense."""
 
 _LIBRARY_GONE = {Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED, Code.LIB_RM_VERSION_MISMATCH, Code.LIBRARY_NOT_FOUND}
-_NOTHING_YET = {Code.NOT_FOUND, Code.NO_DATA, Code.NOT_READY}
+# nvidia-ml-py raises success where a list of samples is empty.
+_NOTHING_YET = {Code.SUCCESS, Code.NOT_FOUND, Code.NO_DATA, Code.NOT_READY}
 _GPU_GONE = {Code.GPU_IS_LOST, Code.RESET_REQUIRED, Code.GPU_NOT_FOUND}
 
 

@@ -23,6 +23,7 @@ from cyclewatch.collectors.gpu.door import (
 _VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of nvmlValue_t by NVML_VALUE_TYPE_*."""
 _MIG_MAX = 64
+_LIBRARY = "libnvidia-ml.so.1"
 
 # The constants are those of nvml.h: _SM and _MEMORY are clocks (nvmlClockType_t), _GPU a sensor, _SLOWDOWN a threshold.
 _SM, _MEMORY = 1, 2
@@ -80,7 +81,11 @@ class PynvmlDoor:
 
     def open(self) -> None:
         """Load the library and initialise it."""
-        import pynvml  # noqa: PLC0415 (16,000 lines that a node without GPUs need not load)
+        try:
+            ctypes.CDLL(_LIBRARY)
+        except OSError:
+            raise NvmlError(Code.LIBRARY_NOT_FOUND) from None
+        import pynvml  # noqa: PLC0415 (6 MB that a node without GPUs need not have)
 
         self._nvml = pynvml
         self._call("nvmlInit")

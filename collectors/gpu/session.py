@@ -129,7 +129,7 @@ class Session:
         owners = self._processes.owners() if listing else None
         self._listed_for = schedulers
         if facts:
-            turn.samples += self._system_facts()
+            self._tell_of_the_system(turn)
         for device in list(self.devices.values()):
             if turn.abandoned:
                 return
@@ -173,6 +173,13 @@ class Session:
             yield Reading(NODE, "gpu.nvml_busy_ratio", busy_ns / (now_ns - since_ns))
         if slowest:
             yield Reading(NODE, "gpu.nvml_slowest_call_s", slowest_ns / 1e9, (("call", str(slowest)),))
+
+    def _tell_of_the_system(self, turn: Turn) -> None:
+        try:
+            turn.samples += self._system_facts()
+        except GpuGoneError as error:  # no GPU was asked
+            turn.samples.append(Failure("nvml", sentence("NVML does not tell its version", error.code)))
+        turn.samples += [Failure("nvml", problem) for problem in self._system.take_problems()]
 
     def _system_facts(self) -> Iterable[Fact]:
         yield Fact(NODE, "gpus", str(len(self.devices) + len(self.lost)))
