@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -48,7 +48,9 @@ def public_url(url: str) -> str:
         parts = urlsplit(url)
     except ValueError:
         return "malformed address"
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+    place = parts.netloc.rpartition("@")[2]
+    # urlunsplit would make `ipc:/run/x` of `ipc:///run/x`.
+    return f"{parts.scheme}://{place}{parts.path}" if parts.scheme and "://" in url else f"{place}{parts.path}"
 
 
 class HttpFetcher:

@@ -99,6 +99,7 @@ class ForwardPassCollector:
         self._subscribe = subscribe
         self._publishers: dict[tuple[str, str], _Publisher] = {}
         self._looked_ns: int | None = None
+        self._missing: list[Sample] = []
 
     def collect(self, now: Now) -> Iterator[Sample]:
         """Passes of every publisher since the last call."""
@@ -116,8 +117,10 @@ class ForwardPassCollector:
             return
         if self._looked_ns is None or not 0 <= now.monotonic_ns - self._looked_ns < _LOOK_NS:
             self._looked_ns = now.monotonic_ns
-            for target, address in addresses.items():
-                yield from self._look(target, address, now)
+            self._missing = [
+                sample for target, address in addresses.items() for sample in self._look(target, address, now)
+            ]
+        yield from self._missing
         for (target, _), publisher in self._publishers.items():
             yield from _receive(target, publisher, now)
 

@@ -93,8 +93,8 @@ class RingIdentity:
     """Who writes a ring: one scheduler process of one server.
 
     `key` is the file's name without its ending and is unique on a host until the next boot. `software` has the versions
-    of torch, CUDA and the kernel packages that the process uses, by name. `device_only` is no ring at all: forward passes
-    as a server publishes them, timed on the device alone, with nothing known of the process.
+    of torch, CUDA and the kernel packages that the process uses, by name. `device_only` is no ring at all: forward
+    passes as a server publishes them, timed on the device alone, with nothing known of the process.
     """
 
     key: str

@@ -192,3 +192,5 @@ def test_any_address_leads_to_the_documented_error(rest: str) -> None:
 
 def test_shown_address() -> None:
     assert public_url("https://a:b@Host:1/p/x?token=s#f") == "https://Host:1/p/x"
+    assert public_url("ipc:///run/passes") == "ipc:///run/passes"
+    assert public_url("host/x?token=s") == "host/x"
