@@ -1,6 +1,6 @@
 """The one table of collectors: a new collector is added here, and nowhere else."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from cyclewatch.collectors.base import Collector
 from cyclewatch.collectors.cycles import CyclesCollector
@@ -9,9 +9,11 @@ from cyclewatch.collectors.engine import EngineCollector
 from cyclewatch.collectors.fetch import HttpFetcher
 from cyclewatch.collectors.forward_pass import ForwardPassCollector
 from cyclewatch.collectors.gpu.collector import GpuCollector
+from cyclewatch.collectors.gpu.door import NvmlDoor
 from cyclewatch.collectors.host.collector import HostCollector
 from cyclewatch.collectors.local_servers import LocalServersCollector
 from cyclewatch.collectors.quantities import Quantity
+from cyclewatch.collectors.self_usage import SelfCollector, Work
 from cyclewatch.config.settings import Settings
 
 
@@ -21,8 +23,18 @@ def known_quantities() -> dict[str, Quantity]:
     return {quantity.name: quantity for collector in collectors for quantity in collector.quantities}
 
 
-def build_collectors(settings: Settings, discovery: Discovery, resume: Mapping[str, int]) -> list[Collector]:
-    """The collectors that the settings switch on. `resume` maps rings to the sequence to go on with."""
+def build_collectors(
+    settings: Settings,
+    discovery: Discovery,
+    resume: Mapping[str, int],
+    work: Callable[[], Work] = Work,
+    nvml: NvmlDoor | None = None,
+) -> list[Collector]:
+    """The collectors that the settings switch on.
+
+    `resume` maps rings to the sequence to go on with; `work` tells of the daemon's own; `nvml` stands for the
+    driver's library.
+    """
     table: dict[str, tuple[bool, Collector]] = {
         "cycles": (
             settings.rings.enabled,
@@ -35,6 +47,7 @@ def build_collectors(settings: Settings, discovery: Discovery, resume: Mapping[s
         ),
         "engine": (settings.engine.enabled, EngineCollector(settings.engine, discovery, HttpFetcher())),
         "host": (settings.host.enabled, HostCollector(settings.host, discovery)),
-        "gpu": (settings.gpu.enabled, GpuCollector(settings.gpu, discovery, settings.host.proc)),
+        "gpu": (settings.gpu.enabled, GpuCollector(settings.gpu, discovery, settings.host.proc, nvml)),
+        "self": (settings.self.enabled, SelfCollector(settings.self, settings.host.proc, work)),
     }
     return [collector for enabled, collector in table.values() if enabled]

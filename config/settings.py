@@ -67,6 +67,10 @@ class Engine(Section):
     max_bytes: int = Field(
         default=8 * 2**20, ge=1024, le=2**28, description="Longest answer read, in bytes; more is an error."
     )
+    hub: Path = Field(
+        default=Path("~/.cache/huggingface/hub"),
+        description="Where the server's Hugging Face cache is seen here; the shape of a model is read from it.",
+    )
 
 
 class Host(Section):
@@ -94,6 +98,13 @@ class Gpu(Section):
     slow_interval_s: Seconds = Field(
         default=10.0, description="Seconds between two readings of all else: memory, temperatures, errors, links."
     )
+
+
+class SelfUsage(Section):
+    """What the daemon itself uses, how far it is behind, and what it lost."""
+
+    enabled: bool = Field(default=True, description="Measure the daemon itself.")
+    interval_s: Seconds = Field(default=10.0, description="Seconds between two measurements.")
 
 
 class Windows(Section):
@@ -217,6 +228,7 @@ class Settings(BaseSettings):
     engine: Engine = Engine()
     host: Host = Host()
     gpu: Gpu = Gpu()
+    self: SelfUsage = SelfUsage()
     windows: Windows = Windows()
     detection: Detection = Detection()
     profiling: Profiling = Profiling()

@@ -25,7 +25,7 @@ class PhaseState:
 
 @dataclass(frozen=True)
 class RingState:
-    """One ring after the last turn."""
+    """One ring after the last turn. `behind` counts records not yet read; the last one read ended at `newest_ns`."""
 
     target: str
     rank: str
@@ -35,6 +35,8 @@ class RingState:
     torn: int
     alive: bool
     heartbeat_age_s: float
+    behind: int = 0
+    newest_ns: int = 0
 
 
 @dataclass(frozen=True)

@@ -176,7 +176,9 @@ class Pipeline:
         track.read += len(batch.records)
         track.lost += batch.lost
         track.torn += batch.torn
-        records = self._board.take(batch.ring, track.run, self._plausible(batch.records, now.monotonic_ns))
+        plausible = self._plausible(batch.records, now.monotonic_ns)
+        track.newest_ns = int(plausible["end_ns"].max(initial=track.newest_ns))
+        records = self._board.take(batch.ring, track.run, plausible)
         late = track.cutter.add(records)
         if late:
             self._metrics.records_refused.labels("late").inc(late)

@@ -26,7 +26,7 @@ class Schedule:
         self._missed = missed
         self._overdue = overdue
         self._scheduler = BackgroundScheduler(
-            executors={"default": ThreadPoolExecutor(2 * len(runners) + 1)},
+            executors={"default": ThreadPoolExecutor(2 * len(runners) + 1, {"thread_name_prefix": "collector"})},
             # An instance more than one, so that the runner itself sees, and counts, a run that comes too early.
             job_defaults={"coalesce": True, "max_instances": 2, "misfire_grace_time": None},
             timezone="UTC",

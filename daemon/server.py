@@ -14,9 +14,11 @@ import structlog
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.gpu.door import NvmlDoor
 from cyclewatch.collectors.records import CycleBatch, Sample
 from cyclewatch.collectors.registry import build_collectors, known_quantities
 from cyclewatch.collectors.runner import Outcome, Runner
+from cyclewatch.collectors.self_usage import RingProgress, Work
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.clock import Clock, SystemClock
 from cyclewatch.daemon.environment import Environment
@@ -52,7 +54,7 @@ class Server:
         LockError: another daemon runs with the same state directory.
     """
 
-    def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, clock: Clock | None = None, nvml: NvmlDoor | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
         self.metrics = Metrics()
@@ -91,7 +93,7 @@ class Server:
         resume = {key: position.next_sequence for key, position in positions.items()}
         self._runners = [
             Runner(collector, self.clock.now, self._take, self._report)
-            for collector in build_collectors(settings, self.discovery, resume)
+            for collector in build_collectors(settings, self.discovery, resume, self._own_work, nvml)
         ]
         self.metrics.state.quantities = known_quantities()
         self._schedule = Schedule(self._runners, self.clock, self._missed, self._overdue)
@@ -187,6 +189,26 @@ class Server:
         if outcome.no_data != self._no_data.get(name, ""):
             log.info("no data" if outcome.no_data else "data again", collector=name, reason=outcome.no_data)
             self._no_data[name] = outcome.no_data
+
+    def _own_work(self) -> Work:
+        """For the collector of the daemon's own use; called from its thread."""
+        now_ns = self.clock.now().monotonic_ns
+        return Work(
+            queues={"samples": self._samples.qsize(), "batches": self._writer.pending},
+            store_busy_ns=self._writer.busy_ns,
+            store_rows=self._writer.rows,
+            rings=tuple(
+                RingProgress(
+                    target=ring.target,
+                    rank=ring.rank,
+                    behind_records=ring.behind,
+                    behind_s=(now_ns - ring.newest_ns) / 1e9 if ring.behind > 1 and ring.newest_ns else 0.0,
+                    lost=ring.lost,
+                )
+                for ring in self.metrics.state.rings.values()
+                if ring.alive
+            ),
+        )
 
     def _missed(self, name: str) -> None:
         self.metrics.collector_missed.labels(name).inc()

@@ -24,6 +24,7 @@ class RingTrack:
     read: int = 0
     lost: int = 0
     torn: int = 0
+    newest_ns: int = 0
     watches: dict[str, SeriesWatch] = field(default_factory=dict)
 
     def place(self, *phase: str) -> str:
@@ -43,6 +44,8 @@ def ring_states(tracks: Iterable[RingTrack], now_ns: int) -> dict[str, RingState
             torn=track.torn,
             alive=track.batch.alive,
             heartbeat_age_s=max(0.0, (now_ns - track.batch.counters.heartbeat_ns) / 1e9),
+            behind=max(0, track.batch.counters.written + 1 - track.next_sequence),
+            newest_ns=track.newest_ns,
         )
         for track in sorted(tracks, key=lambda track: track.batch.ring.wall_ns)
     }

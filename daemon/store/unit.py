@@ -148,6 +148,11 @@ class Unit:
     states: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     status: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
+    @property
+    def rows(self) -> int:
+        """How many rows it has for the store, without the kernels of profiles."""
+        return sum(len(rows) for rows in vars(self).values() if isinstance(rows, list | dict))
+
     def shed(self) -> int:
         """Give up the measurements, keep what was found and where reading goes on; gives how many were dropped."""
         dropped = len(self.windows) + len(self.levels) + len(self.samples)

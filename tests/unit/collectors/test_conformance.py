@@ -16,7 +16,9 @@ NAMES = [collector.name for collector in build_collectors(Settings(), Discovery(
 SECTIONS = [
     name
     for name, field in Settings.model_fields.items()
-    if isinstance(field.default, Section) and {"enabled", "interval_s"} <= set(type(field.default).model_fields)
+    if isinstance(field.default, Section)
+    and {"enabled", "interval_s"} <= set(type(field.default).model_fields)
+    and name != "profiling"  # the sampler of profiles is no collector
 ]
 """Sections of the configuration that switch a collector."""
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 import rings
 from cyclewatch.collectors.base import Now
-from cyclewatch.collectors.records import Reading
+from cyclewatch.collectors.records import Reading, RingCounters
 from cyclewatch.collectors.runner import Outcome
 from cyclewatch.config.settings import Detection, Engine, Rings, Settings, Web
 from cyclewatch.daemon.clock import ScaledClock
@@ -184,6 +184,24 @@ def test_samples_that_the_pipeline_cannot_take_any_more_are_counted(build: Calla
     for _ in range(5):
         server._take(Reading("server", "x", 1.0))
     assert server.metrics.registry.get_sample_value("cyclewatch_samples_dropped_total") == 2
+
+
+def test_it_tells_of_its_own_work(build: Callable[..., Server]) -> None:
+    """Queues, the store, and how far each living ring is behind; a record held back is not behind."""
+    server = build()
+    now = server.clock.now()
+    records = cycles(20, first_end_ns=now.monotonic_ns - 3 * SECOND, spacing_ns=1, first_sequence=1)
+    server.pipeline.take(batch(records, counters=RingCounters(written=50), lost=7), now)
+    server._take(Reading("server", "x", 1.0))
+    server._turn()
+    work = server._own_work()
+    assert work.queues == {"samples": 1, "batches": 1}
+    (ring,) = work.rings
+    assert (ring.target, ring.rank, ring.behind_records, ring.lost) == ("server", "tp0", 30, 7)
+    assert ring.behind_s >= 3
+    server.pipeline.take(batch(records[:0], counters=RingCounters(written=50), next_sequence=50), now)
+    server._turn()
+    assert [(one.behind_records, one.behind_s) for one in server._own_work().rings] == [(1, 0.0)]
 
 
 def test_a_failure_is_logged_when_it_comes_and_when_it_goes(build: Callable[..., Server]) -> None:

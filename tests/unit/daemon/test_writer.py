@@ -84,6 +84,19 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.005)
 
 
+def test_its_time_and_its_rows_are_counted(store: Store) -> None:
+    """A transaction that failed took time, and wrote nothing."""
+    store.writer.write(unit())
+    spent_ns, rows = store.writer.busy_ns, store.writer.rows
+    assert spent_ns > 0
+    assert rows == 11
+    store.failing(locked, 1)
+    with pytest.raises(OperationalError):
+        store.writer.write(unit(1))
+    assert store.writer.busy_ns > spent_ns
+    assert store.writer.rows == rows
+
+
 def test_what_was_written_is_what_is_read(store: Store) -> None:
     """Every question that is asked of the store."""
     store.writer.write(unit(3))
