@@ -8,8 +8,9 @@ from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery, Server
 from cyclewatch.collectors.engine_metrics import PARSER, QUANTITIES, gauges, increases, restarted
 from cyclewatch.collectors.fetch import Fetcher, FetchError, Response, UnreachableError, public_url
+from cyclewatch.collectors.model_shape import find_config, read_model_shape
 from cyclewatch.collectors.prometheus_text import ExpositionError, Page
-from cyclewatch.collectors.records import Failure, NoData, Sample, ServerIdentity
+from cyclewatch.collectors.records import Fact, Failure, NoData, Sample, ServerIdentity
 from cyclewatch.collectors.server_info import parse_server_info
 from cyclewatch.config.settings import Engine
 
@@ -148,8 +149,17 @@ class EngineCollector:
             self._discovery.publishes(server.target, str(identity.arguments.get("forward_pass_metrics_ipc_name", "")))
             restarted = server.target in self._restarted
             self._restarted.discard(server.target)
-            return [replace(identity, restarted=restarted)]
+            return [replace(identity, restarted=restarted), *self._model_shape(identity)]
         return [NoData(f"{shown} has none of {', '.join(INFO_PATHS)}: is this SGLang 0.5.4 or later?")]
+
+    def _model_shape(self, identity: ServerIdentity) -> list[Sample]:
+        """What the model is made of, if its `config.json` can be read here and describes a decoder."""
+        revision = str(identity.arguments.get("revision", ""))
+        try:
+            path = find_config(identity.model, revision, self._settings.hub.expanduser())
+            return [] if path is None else [Fact(identity.target, "model_shape", read_model_shape(path).text)]
+        except (OSError, ValueError) as error:
+            return [NoData(str(error))]
 
     def _metrics(self, state: _State) -> list[Sample]:
         url = state.server.url + "/metrics"

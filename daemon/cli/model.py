@@ -2,8 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +17,9 @@ from cyclewatch.daemon.cli.common import (
     utc,
 )
 from cyclewatch.daemon.store.history import StoreHistory
+
+if TYPE_CHECKING:
+    from cyclewatch.detectors.workload import Coefficient
 
 app = typer.Typer(help="The workload model: what a cycle is expected to take.", no_args_is_help=True)
 
@@ -38,7 +40,7 @@ def show(
     documents, failed = [], False
     for key, saved_ns in _chosen(history, target).items():
         try:
-            documents.append(_document(key, saved_ns, history.detector_state(key) or {}, settings))
+            documents.append(_document(key, saved_ns, history, settings))
         except (ValueError, KeyError, TypeError) as error:
             reason = str(error) if isinstance(error, ValueError) else "not a state of a detector"
             typer.echo(f"cyclewatch: {key}: {reason}; the daemon learns this baseline anew", err=True)
@@ -73,7 +75,7 @@ def _place(key: str) -> list[str]:
     return key.rsplit("|", 3)
 
 
-def _document(key: str, saved_ns: int, state: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+def _document(key: str, saved_ns: int, history: StoreHistory, settings: Settings) -> dict[str, Any]:
     """The machine-readable form, kept stable.
 
     Raises:
@@ -86,6 +88,7 @@ def _document(key: str, saved_ns: int, state: Mapping[str, Any], settings: Setti
     from cyclewatch.detectors.series import SeriesDetector
 
     target, rank, phase, fingerprint = _place(key)
+    state = history.detector_state(key) or {}
     detector = SeriesDetector(Phase(phase), Parameters.of(settings.detection, settings.windows))
     detector.restore(state["detector"])
     known = detector.model.explain()
@@ -112,7 +115,23 @@ def _document(key: str, saved_ns: int, state: Mapping[str, Any], settings: Setti
             {"bucket": one.bucket, "beyond": one.beyond, "log_ratio": one.log_ratio, "windows": one.windows}
             for one in sorted(known.offsets, key=lambda one: (one.bucket, one.beyond))
         ],
+        "physical_bound": _bound(known.coefficients, target, fingerprint, history, settings),
     }
+
+
+def _bound(
+    costs: "tuple[Coefficient, ...]", target: str, fingerprint: str, history: StoreHistory, settings: Settings
+) -> dict[str, Any] | None:
+    """What the physical bound says of the costs, or why it says nothing; None before there are any."""
+    from cyclewatch.daemon.model_bound import bound_of
+
+    runs = [run for run in history.runs() if (run.target, run.fingerprint) == (target, fingerprint)]
+    if not costs or not runs:
+        return None
+    try:
+        return bound_of(runs[-1], costs, settings.engine.hub.expanduser())
+    except (OSError, ValueError) as error:
+        return {"unknown": str(error)}
 
 
 def _print(document: dict[str, Any]) -> None:
@@ -135,6 +154,7 @@ def _print(document: dict[str, Any]) -> None:
         seen = "" if one["feature"] == "fixed" else f"{one['lowest']:,.4g} to {one['highest']:,.4g}"
         costs.add_row(one["unit"], _duration(one["ns"]), _duration(one["standard_error_ns"]), seen)
     screen.print(costs)
+    _print_bound(document["physical_bound"])
     buckets = "requests" if document["phase"].startswith("decode") else "new tokens"
     offsets = Table(title="and beyond that, by load", title_justify="left")
     for column in (f"{buckets}, from", "cached tokens", "offset", "windows"):
@@ -145,6 +165,20 @@ def _print(document: dict[str, Any]) -> None:
         )
     screen.print(offsets)
     screen.print("")
+
+
+def _print_bound(bound: dict[str, Any] | None) -> None:
+    if bound is None:
+        return
+    if "unknown" in bound:
+        console().print(f"physical bound: {bound['unknown']}")
+        return
+    expected, least = bound["expected_ns"], bound["at_least_ns"]
+    console().print(
+        f"at the most loaded ({bound['batch_size']:,.0f} requests, {bound['new_tokens']:,.0f} new and "
+        f"{bound['kv_tokens']:,.0f} cached tokens): {_duration(expected)}; {bound['gpu']} needs at least "
+        f"{_duration(least)} ({bound['bound_by']}), {least / expected:.0%} of it"
+    )
 
 
 def _cached(beyond: int) -> str:

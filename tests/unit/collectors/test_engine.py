@@ -13,9 +13,10 @@ from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.engine import IDENTITY_INTERVAL_NS, IDENTITY_RETRY_NS, EngineCollector
 from cyclewatch.collectors.fetch import FetchError, HttpFetcher, Response, UnreachableError
-from cyclewatch.collectors.records import Failure, NoData, Reading, RingIdentity, Sample, ServerIdentity
+from cyclewatch.collectors.records import Fact, Failure, NoData, Reading, RingIdentity, Sample, ServerIdentity
 from cyclewatch.config.settings import Engine, Target
 from fake_http import Answer, HttpServer, closed_port, http_server
+from model_configs import LLAMA_3_8B
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/engine"
 SECOND = 1_000_000_000
@@ -81,6 +82,15 @@ def ring(pid: int) -> RingIdentity:
     identity = dict.fromkeys(("parent_pid", "parent_start_ticks", "monotonic_ns", "wall_ns"), 1)
     text = json.dumps(identity | {"pid": pid, "server": {"host": "a", "port": 1}})
     return RingIdentity.parse("1-1-1", text.encode())
+
+
+def test_the_shape_of_a_model_that_lies_here_is_a_fact(watch: Watch, tmp_path: Path) -> None:
+    """One that cannot be understood is no failure of the server."""
+    watch.fetch.answer("http://a:1/server_info", json.dumps({"version": "1", "model_path": str(tmp_path)}).encode())
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_3_8B))
+    (fact,) = (sample for sample in watch.collect() if isinstance(sample, Fact))
+    assert (fact.target, fact.subject) == ("a", "model_shape")
+    assert fact.value.startswith("LlamaForCausalLM: 32 layers of 4096")
 
 
 def test_identity_and_gauges_come_with_the_first_answer_rates_with_the_second(watch: Watch) -> None:

@@ -1,5 +1,7 @@
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,16 @@ from cyclewatch.config.settings import Detection, Settings
 from cyclewatch.daemon.cli.app import app
 from cyclewatch.daemon.cli.model import _duration
 from cyclewatch.daemon.store.database import open_database
-from cyclewatch.daemon.store.unit import Unit
+from cyclewatch.daemon.store.unit import Run, Unit
 from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
 from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.windows import cells_of
 from cyclewatch.detectors.workload import WorkloadModel
+from model_configs import LLAMA_3_8B
 from simulated import WINDOW_NS, server
-from units import SECOND
+from units import RUN, SECOND
 
 GOLDEN = Path(__file__).parents[2] / "golden/model.json"
 SAVED_NS = 1_800_000_000 * SECOND
@@ -44,11 +47,10 @@ class Saved:
         self.config = directory / "cyclewatch.toml"
         self.config.write_text(f"state_dir = '{directory}'\n[detection]\nreference_s = 100\n")
 
-    def store(self, **states: Any) -> None:
+    def store(self, runs: Sequence[Run] = (), **states: Any) -> None:
         engine = open_database(f"sqlite:///{self.database}", create=True)
-        StoreWriter(engine, 10).write(
-            Unit(SAVED_NS, states={key.replace("_", "|"): one for key, one in states.items()})
-        )
+        keyed = {key.replace("_", "|"): one for key, one in states.items()}
+        StoreWriter(engine, 10).write(Unit(SAVED_NS, runs=list(runs), states=keyed))
         engine.dispose()
 
     def run(self, *words: str) -> Result:
@@ -107,6 +109,54 @@ def test_costs_are_those_of_the_server(tmp_path: Path) -> None:
     assert costs["kv_tokens"] == pytest.approx(200, rel=0.3)
     assert costs["batch_size"] + costs["new_tokens"] == pytest.approx(3e5, rel=0.3)
     assert {one["bucket"] for one in first["offsets"]} <= set(range(4, 12))
+
+
+class TestPhysicalBound:
+    """One H200 with Llama-3-8B: 11 requests with 6000 cached tokens take 15.8 GB of reading."""
+
+    def saved(self, directory: Path, **changes: Any) -> Saved:
+        (directory / "config.json").write_text(json.dumps(LLAMA_3_8B))
+        saved = Saved(directory)
+        run = replace(RUN, model=str(directory), arguments={"tp_size": 1}, environment={"gpu0.model": "NVIDIA H200"})
+        saved.store([replace(run, **changes)], server_tp0_decode_f00d=state(30, MODEL))
+        return saved
+
+    def test_what_is_expected_is_held_against_what_is_possible(self, tmp_path: Path) -> None:
+        (document,) = self.saved(tmp_path).json()
+        bound = document["physical_bound"]
+        read_bytes = 2 * (7_504_658_432 + 11 * 4096) + 6000 * 131_072
+        assert bound == {
+            "gpu": "H200",
+            "batch_size": 11,
+            "new_tokens": 0,
+            "kv_tokens": 6000,
+            "expected_ns": pytest.approx(5e6 + 11 * 3e5 + 6000 * 200),
+            "at_least_ns": pytest.approx(read_bytes / 4.8e12 * 1e9),
+            "bound_by": "memory",
+        }
+        text = self.saved(tmp_path).run().stdout
+        assert "at the most loaded (11 requests, 0 new and 6,000 cached tokens): 9.5 ms; H200 needs at least" in text
+        assert re.search(r"3\.29\d ms \(memory\), 35% of it", " ".join(text.split()))
+
+    def test_arguments_of_the_server_count(self, tmp_path: Path) -> None:
+        """Two GPUs, weights and cache in FP8."""
+        changes = {"arguments": {"tp_size": 2, "quantization": "fp8", "kv_cache_dtype": "fp8_e4m3"}}
+        (document,) = self.saved(tmp_path, **changes).json()
+        read_bytes = (6_979_321_856 + 2 * (525_336_576 + 11 * 4096)) / 2 + 6000 * 131_072 / 4
+        assert document["physical_bound"]["at_least_ns"] == pytest.approx(read_bytes / 4.8e12 * 1e9)
+
+    @pytest.mark.parametrize(
+        ("changes", "reason"),
+        [
+            ({"environment": {}}, "the peaks of the GPU are not known"),
+            ({"environment": {"gpu0.model": "Voodoo 2"}}, "the peaks of Voodoo 2 are not known"),
+            ({"model": "/nowhere"}, "there is no config.json of /nowhere here"),
+        ],
+    )
+    def test_what_is_missing_is_said(self, tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+        saved = self.saved(tmp_path, **changes)
+        assert saved.json()[0]["physical_bound"] == {"unknown": reason}
+        assert f"physical bound: {reason}" in saved.run().stdout
 
 
 def test_people_read_costs_in_their_units(saved: Saved) -> None:
