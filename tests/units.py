@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from cyclewatch.daemon.store.profiles import ProfileState, StoredKernel, StoredProfile
+from cyclewatch.daemon.store.profile_records import ProfileState, StoredKernel, StoredProfile
 from cyclewatch.daemon.store.unit import (
     ChangeEvent,
     RingPosition,

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cyclewatch.daemon.profiling.decide import DAY_S
-from cyclewatch.daemon.store.profiles import ProfileState
+from cyclewatch.daemon.store.profile_records import ProfileState
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cyclewatch.collectors.profiles.records import FlawKind, Profile, ProfileError
-from cyclewatch.daemon.store.profiles import StoredKernel
+from cyclewatch.daemon.store.profile_records import StoredKernel
 
 _MEMORY_BYTES = 4 * 2**30
 _CPU_S = 120

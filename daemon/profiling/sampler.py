@@ -19,7 +19,7 @@ from cyclewatch.daemon.profiling.session import Session, Taken
 from cyclewatch.daemon.profiling.subjects import Subject, Subjects
 from cyclewatch.daemon.profiling.switch import Switch
 from cyclewatch.daemon.profiling.taking import Tools, remove
-from cyclewatch.daemon.store.profiles import ProfileState
+from cyclewatch.daemon.store.profile_records import ProfileState
 from cyclewatch.daemon.store.unit import Unit
 from cyclewatch.detectors.profile_cost import STRETCH_NS, ProfileCost, profile_cost
 

@@ -18,7 +18,8 @@ from cyclewatch.daemon.profiling.ledger import Entry, Ledger
 from cyclewatch.daemon.profiling.sampler import ProfileRefusedError, Request, Sampler
 from cyclewatch.daemon.profiling.switch import restored
 from cyclewatch.daemon.store.database import reason_of
-from cyclewatch.daemon.store.profiles import ProfileHistory, ProfileView
+from cyclewatch.daemon.store.profile_records import ProfileView
+from cyclewatch.daemon.store.profiles import ProfileHistory
 from cyclewatch.daemon.store.unit import Unit
 
 log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ from cyclewatch.daemon.profiling.decide import Reason
 from cyclewatch.daemon.profiling.reduce import Reduction
 from cyclewatch.daemon.profiling.subjects import Subject
 from cyclewatch.daemon.profiling.taking import TakingError, Tools, take_by_channel, take_by_start_profile
-from cyclewatch.daemon.store.profiles import ProfileState, StoredProfile
+from cyclewatch.daemon.store.profile_records import ProfileState, StoredProfile
 from cyclewatch.daemon.store.unit import Unit
 
 log = structlog.get_logger(__name__)

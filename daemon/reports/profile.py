@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from cyclewatch.daemon.store.profiles import StoredKernel, StoredProfile
+from cyclewatch.daemon.store.profile_records import StoredKernel, StoredProfile
 from cyclewatch.detectors.kernels import classify
 
 

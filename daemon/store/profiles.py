@@ -1,13 +1,13 @@
-"""Kernel profiles in the store: what flows there, how it is written, thinned and read."""
+"""Kernel profiles in the store: how they are written, thinned and read."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, delete, insert, select, update
 
 from cyclewatch.daemon.store.models import ProfileKernelRow, ProfileRow, RunRow
+from cyclewatch.daemon.store.profile_records import ProfileState, ProfileView, StoredKernel, StoredProfile
 
 _DAY_NS = 86_400 * 10**9
 KEEP_ALL_NS = _DAY_NS
@@ -15,67 +15,6 @@ KEEP_ALL_NS = _DAY_NS
 
 KEEP_NS = 90 * _DAY_NS
 """After this no profile keeps its kernels. That it was taken, and what it cost, stays."""
-
-
-class ProfileState(StrEnum):
-    """What came of a profile."""
-
-    TAKING = "taking"
-    KEPT = "kept"
-    REFUSED = "refused"
-    """It was taken, or ordered at least, and is not valid; `detail` says why."""
-
-
-@dataclass(frozen=True)
-class StoredKernel:
-    """All calls of one kernel in one phase. `key` is the kernel's identity; times None where they are not known."""
-
-    key: str
-    name: str
-    family: str
-    kind: str
-    device: str
-    phase: str
-    calls: int
-    total_ns: int
-    min_ns: int | None
-    max_ns: int | None
-    median_ns: int | None
-    std_ns: float | None
-
-
-@dataclass(frozen=True)
-class StoredProfile:
-    """One profile, or the attempt at one; the same `key` again replaces it. Times are UTC nanoseconds.
-
-    `began_at_ns` to `ended_at_ns` is the whole time in which the server was exposed to it. `run_key` is empty for a
-    process that is no server of SGLang's. `kernels` is None where they are stored already or there are none.
-    """
-
-    key: str
-    run_key: str
-    target: str
-    rank: str
-    pid: int
-    reason: str
-    method: str
-    state: ProfileState
-    began_at_ns: int
-    ended_at_ns: int | None = None
-    detail: str = ""
-    totals: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    cost: Mapping[str, Any] = field(default_factory=dict, hash=False)
-    warnings: tuple[str, ...] = ()
-    kernels: tuple[StoredKernel, ...] | None = None
-
-
-@dataclass(frozen=True)
-class ProfileView:
-    """A stored profile with its number and the fingerprint of its run, which is empty where it has none."""
-
-    id: int
-    fingerprint: str
-    profile: StoredProfile
 
 
 def profile_row(stored: StoredProfile, run_id: int | None) -> dict[str, Any]:

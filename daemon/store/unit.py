@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cyclewatch.daemon.store.profiles import StoredProfile
+from cyclewatch.daemon.store.profile_records import StoredProfile
 from cyclewatch.detectors.series import Level
 from cyclewatch.detectors.tracking import Regression
 from cyclewatch.detectors.windows import CellWindow

@@ -23,7 +23,8 @@ from cyclewatch.collectors.records import STAGES
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.levels import packed_doubt
-from cyclewatch.daemon.store.profiles import StoredProfile, profile_row, write_kernels
+from cyclewatch.daemon.store.profile_records import StoredProfile
+from cyclewatch.daemon.store.profiles import profile_row, write_kernels
 from cyclewatch.daemon.store.unit import Replaced, StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
 
 log = structlog.get_logger(__name__)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cyclewatch.daemon.store.database import open_database
-from cyclewatch.daemon.store.profiles import KEEP_ALL_NS, KEEP_NS, ProfileHistory, ProfileState, superfluous
+from cyclewatch.daemon.store.profile_records import ProfileState
+from cyclewatch.daemon.store.profiles import KEEP_ALL_NS, KEEP_NS, ProfileHistory, superfluous
 from cyclewatch.daemon.store.writer import StoreWriter
 from units import KERNEL, SECOND, profile, unit
 
