@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.procfs import FormatError, parse_stat
 from cyclewatch.collectors.quantities import Quantity
-from cyclewatch.collectors.records import CycleBatch, Failure, NoData, RingCounters, Sample
+from cyclewatch.collectors.records import CycleBatch, Failure, NoData, RingCounters, RingIdentity, Sample
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Rings
 
@@ -18,6 +19,12 @@ SILENT_NS = 600 * 10**9
 
 KEEP_ENDED_NS = 600 * 10**9
 """How long the ring of a process that has ended stays; it holds memory."""
+
+_OVERLAP_NS = 2 * 10**9
+_TOLD_APART_NS = 5 * 10**9
+"""A loop that turns is heard once a second: after so long it is known whether two turn at the same time."""
+
+_NAME_MAX = 60
 
 QUANTITIES = tuple(
     Quantity(name, text, "the ring of a scheduler", "windows.length_s", ("rank",), cost="in the reading of the ring")
@@ -72,7 +79,7 @@ class CyclesCollector:
                 self._drop(key)
         self._refused = {key: stamp for key, stamp in self._refused.items() if key in keys}
         for key in keys:
-            yield from self._open(key)
+            yield from self._open(key, now)
             yield from self._read(key, now)
         if not self._readers:
             yield NoData(f"no ring in {self._directory}: is cyclewatch-sglang installed and CYCLEWATCH_RING_DIR set?")
@@ -81,7 +88,7 @@ class CyclesCollector:
         """Close all rings."""
         self._drop_all()
 
-    def _open(self, key: str) -> Iterator[Failure]:
+    def _open(self, key: str, now: Now) -> Iterator[Failure]:
         """Open a ring that is new; one that was refused is looked at again when the file has changed."""
         if key in self._readers:
             return
@@ -102,9 +109,37 @@ class CyclesCollector:
             yield Failure(str(path), f"{path}: cannot be read: {error.strerror}")
             return
         del self._refused[key]
+        target = self._target_of(reader.identity, now)
+        if target is None:
+            reader.close()
+            return
         self._resume.pop(key, None)
         self._readers[key] = reader
-        self._targets[key] = self._discovery.note(reader.identity)
+        self._targets[key] = target
+        self._discovery.note(reader.identity, target)
+
+    def _target_of(self, ring: RingIdentity, now: Now) -> str | None:
+        """Name of the target of a new ring; None while it cannot be told.
+
+        Servers in containers may listen on the same port, each in a network of its own. Where two of them turn their
+        loops at the same time, the later has a number behind the name. A server that ended leaves a ring of the same
+        name, too, but turns no more.
+        """
+        name = self._discovery.target_of(ring)
+        for number in count(1):
+            target = name if number == 1 else f"{name[:_NAME_MAX]}-{number}"
+            heard_ns = [
+                self._counters[key].heartbeat_ns
+                for key, reader in self._readers.items()
+                if self._targets[key] == target
+                and key not in self._ended_ns
+                and not _same_server(reader.identity, ring)
+            ]
+            if not heard_ns:
+                break
+            if max(heard_ns) <= ring.monotonic_ns + _OVERLAP_NS:
+                return None if now.monotonic_ns - ring.monotonic_ns < _TOLD_APART_NS else target
+        return target
 
     def _read(self, key: str, now: Now) -> Iterator[Sample]:
         reader = self._readers.get(key)
@@ -127,7 +162,7 @@ class CyclesCollector:
         (self._cut_off.add if truncated else self._cut_off.discard)(key)
         alive = self._alive(key, reader, counters, now)
         if alive and self._ended_ns.pop(key, None) is not None:
-            self._discovery.note(reader.identity)  # it was only silent
+            self._discovery.note(reader.identity, self._targets[key])  # it was only silent
         elif not alive:
             self._discovery.forget(key)
             if now.monotonic_ns - self._ended_ns.setdefault(key, now.monotonic_ns) >= KEEP_ENDED_NS:
@@ -172,3 +207,12 @@ class CyclesCollector:
     def _drop_all(self) -> None:
         for key in list(self._readers):
             self._drop(key)
+
+
+def _same_server(one: RingIdentity, other: RingIdentity) -> bool:
+    """Whether two rings are of ranks of one start of one server: their processes have the same parent."""
+
+    def start(ring: RingIdentity) -> tuple[str, int, int]:
+        return ring.key.partition("-")[0], ring.parent_pid, ring.parent_start_ticks
+
+    return start(one) == start(other)

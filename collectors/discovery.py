@@ -43,11 +43,19 @@ class Discovery:
         self._rings: dict[str, tuple[Server | None, SchedulerProcess]] = {}
         self._listening: tuple[Server, ...] = ()
 
-    def note(self, ring: RingIdentity) -> str:
-        """Learn of a ring; gives the name of the target it belongs to."""
-        port = ring.server.get("port")
-        server = self._server(str(ring.server.get("host") or ""), port) if isinstance(port, int) else None
-        name = server.target if server else f"sglang-{ring.parent_pid}"
+    def target_of(self, ring: RingIdentity) -> str:
+        """Name of the target that a ring belongs to, by the address at which its server listens."""
+        server = self._server_of(ring)
+        return server.target if server else f"sglang-{ring.parent_pid}"
+
+    def note(self, ring: RingIdentity, target: str = "") -> str:
+        """Learn of a ring; gives the name of its target, which is that of its address unless another `target` is given.
+
+        A server under another name than its address has is not asked at that address: another one answers there.
+        """
+        server, name = self._server_of(ring), target or self.target_of(ring)
+        if server is not None and server.target != name:
+            server = None
         with self._lock:
             self._rings[ring.key] = (server, SchedulerProcess(name, ring.rank, ring.pid, ring.parent_pid))
         return name
@@ -86,6 +94,10 @@ class Discovery:
         """Scheduler processes whose rings are alive."""
         with self._lock:
             return tuple(process for _, process in self._rings.values())
+
+    def _server_of(self, ring: RingIdentity) -> Server | None:
+        port = ring.server.get("port")
+        return self._server(str(ring.server.get("host") or ""), port) if isinstance(port, int) else None
 
     def _server(self, host: str, port: int) -> Server | None:
         """The server that listens there, reached from this host; None where that is no address."""

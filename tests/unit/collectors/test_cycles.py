@@ -1,3 +1,4 @@
+import itertools
 import json
 import os
 from collections.abc import Iterator
@@ -391,3 +392,67 @@ def test_the_ring_of_a_process_that_ended_is_cleared_away_in_the_end(world: Worl
     world.collect(Now(NOW.monotonic_ns + KEEP_ENDED_NS, NOW.wall_ns))
     assert not ended.path.exists()
     assert living.path.exists()
+
+
+class TestSeveralServers:
+    """Ranks and servers on one node, each in its place."""
+
+    def test_two_servers_with_all_their_ranks(self, world: World) -> None:
+        """Four tensor-parallel ranks here, two data-parallel groups of two there."""
+        running = {"pid_namespace": 1, "monotonic_ns": NOW.monotonic_ns}
+        for rank in range(4):
+            world.ring(start_ticks=rank + 1, tp_rank=rank, **running)
+        for dp, tp in itertools.product(range(2), range(2)):
+            world.ring(
+                start_ticks=11 + 2 * dp + tp,
+                parent_pid=4000,
+                dp_rank=dp,
+                tp_rank=tp,
+                server={"host": "127.0.0.1", "port": 30001},
+                **running,
+            )
+        places = sorted((one.target, one.ring.rank) for one in world.batches())
+        assert places == [
+            *(("127.0.0.1:30000", f"tp{rank}") for rank in range(4)),
+            *(("127.0.0.1:30001", f"dp{dp}-tp{tp}") for dp, tp in itertools.product(range(2), range(2))),
+        ]
+        assert [server.target for server in world.discovery.servers()] == ["127.0.0.1:30000", "127.0.0.1:30001"]
+
+    def test_two_containers_with_the_same_port_are_two_servers(self, world: World) -> None:
+        """Each has a network of its own; both have begun long ago, and both are heard."""
+        for namespace, tp in itertools.product((1, 2), range(2)):
+            ring = world.ring(pid_namespace=namespace, pid=7, start_ticks=tp, tp_rank=tp, monotonic_ns=0)
+            ring.write_counters(heartbeat_ns=NOW.monotonic_ns)
+        places = sorted((one.target, one.ring.rank) for one in world.batches())
+        assert places == [
+            ("127.0.0.1:30000", "tp0"),
+            ("127.0.0.1:30000", "tp1"),
+            ("127.0.0.1:30000-2", "tp0"),
+            ("127.0.0.1:30000-2", "tp1"),
+        ]
+        assert [server.target for server in world.discovery.servers()] == ["127.0.0.1:30000"]
+        assert {process.target for process in world.discovery.schedulers()} == {"127.0.0.1:30000", "127.0.0.1:30000-2"}
+
+    def test_a_container_that_was_restarted_is_the_same_server(self, world: World) -> None:
+        """The ring of the start before turns no more; until that can be told the new one waits, and loses nothing."""
+        before = world.ring(pid_namespace=1, pid=7, start_ticks=1, monotonic_ns=0)
+        before.write_counters(heartbeat_ns=NOW.monotonic_ns)
+        assert len(world.batches()) == 1
+        world.ring(records=3, pid_namespace=2, pid=7, start_ticks=1, monotonic_ns=NOW.monotonic_ns + 1)
+        assert [one.ring.key for one in world.batches(at(1))] == [before.key]
+        first, second = world.batches(at(6))
+        assert (first.target, second.target) == ("127.0.0.1:30000", "127.0.0.1:30000")
+        assert [len(first.records), len(second.records)] == [0, 2]
+
+    def test_a_second_container_is_told_apart_as_soon_as_both_are_heard(self, world: World) -> None:
+        first = world.ring(pid_namespace=1, pid=7, start_ticks=1, monotonic_ns=0)
+        first.write_counters(heartbeat_ns=NOW.monotonic_ns)
+        world.collect()
+        world.ring(pid_namespace=2, pid=7, start_ticks=1, monotonic_ns=NOW.monotonic_ns)
+        first.write_counters(heartbeat_ns=at(3).monotonic_ns)
+        assert sorted(one.target for one in world.batches(at(3))) == ["127.0.0.1:30000", "127.0.0.1:30000-2"]
+
+
+def at(seconds: float) -> Now:
+    """So long after `NOW`."""
+    return Now(NOW.monotonic_ns + int(seconds * SECOND), NOW.wall_ns + int(seconds * SECOND))
