@@ -55,6 +55,7 @@ bench: $(VENV)/stamp ## measure the costs, side by side with what else one might
 	$(BIN)/python benchmarks/hook_cost.py
 	$(BIN)/python benchmarks/reader_cost.py
 	$(BIN)/python benchmarks/host_cost.py
+	$(BIN)/python benchmarks/gpu_cost.py
 	$(BIN)/python benchmarks/daemon_memory.py
 
 # Part of it: make bench-detect BENCH_DETECT="power --quick --only ours"

@@ -1,6 +1,5 @@
 """What is missing on this node, and how to mend it: each check is one function."""
 
-import ctypes
 import os
 import time
 from collections.abc import Iterator
@@ -11,9 +10,14 @@ from pathlib import Path
 import psutil
 from sqlalchemy.exc import SQLAlchemyError
 
+from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.fetch import Fetcher, FetchError
-from cyclewatch.collectors.records import RingCounters, RingIdentity
+from cyclewatch.collectors.gpu.capabilities import Support
+from cyclewatch.collectors.gpu.collector import GpuCollector
+from cyclewatch.collectors.gpu.door import NvmlDoor
+from cyclewatch.collectors.gpu.pynvml_door import PynvmlDoor
+from cyclewatch.collectors.records import Fact, Failure, NoData, RingCounters, RingIdentity
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
@@ -24,6 +28,7 @@ _RING_VARIABLE = "CYCLEWATCH_RING_DIR"
 _MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _PROBE_TIMEOUT_S = 3.0
 _PROBE_BYTES = 1 << 22
+_EVENT_WAIT_S = 0.05
 
 
 class Level(StrEnum):
@@ -67,7 +72,7 @@ def examine(settings: Settings, fetcher: Fetcher) -> Iterator[Check]:
         yield from _hook(ring, discovery.note(ring.identity))
     yield from _servers_without_ring(rings, settings.rings.directory)
     yield from _servers(discovery, fetcher)
-    yield _nvml()
+    yield from gpu_checks(settings, PynvmlDoor())
     yield from _store(settings)
 
 
@@ -209,17 +214,31 @@ def _servers(discovery: Discovery, fetcher: Fetcher) -> Iterator[Check]:
             yield Check(subject, Level.GOOD, "answers, with metrics")
 
 
-def _nvml() -> Check:
-    try:
-        ctypes.CDLL("libnvidia-ml.so.1")
-    except OSError:
-        return Check(
-            "NVML",
-            Level.NOTE,
-            "libnvidia-ml.so.1 is absent",
-            "without an NVIDIA driver there is no GPU to read",
-        )
-    return Check("NVML", Level.GOOD, "present")
+def gpu_checks(settings: Settings, door: NvmlDoor) -> Iterator[Check]:
+    """What NVML says, read once, and of each GPU what it does not tell."""
+    if not settings.gpu.enabled:
+        yield Check("GPUs", Level.NOTE, "are not read", "set gpu.enabled = true to read them")
+        return
+    collector = GpuCollector(settings.gpu, Discovery(()), settings.host.proc, door, event_wait_s=_EVENT_WAIT_S)
+    samples = collector.collect(Now(time.monotonic_ns(), time.time_ns()))
+    models = {one.subject: one.value for one in samples if isinstance(one, Fact)}
+    for gpu, known in collector.capabilities().items():
+        model = models.get(gpu.lower().replace(" ", "") + ".model", "model unknown")
+        lacks = [
+            f"{support}: {', '.join(names)}"
+            for support in Support
+            if support is not Support.YES and (names := [name for name, one in known.items() if one is support])
+        ]
+        answered = f"{sum(one is Support.YES for one in known.values())} of {len(known)} questions answered"
+        told = "; ".join([f"{model}, {answered}", *lacks])
+        mend = "none needed: readings that this chip or driver does not have stay away"
+        yield Check(gpu, Level.NOTE if lacks else Level.GOOD, told, mend if lacks else "")
+    for sample in samples:
+        if isinstance(sample, NoData):
+            yield Check("GPUs", Level.NOTE, sample.reason, "docs/gpu.md tells more, and how to switch this off")
+        elif isinstance(sample, Failure):
+            yield Check("GPUs", Level.BAD, sample.reason, "docs/gpu.md tells more")
+    collector.close()
 
 
 def _store(settings: Settings) -> Iterator[Check]:

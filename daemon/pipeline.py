@@ -95,7 +95,8 @@ class Pipeline:
         self._rings: dict[str, RingTrack] = {}
         self._unit = Unit(0)
         self._readings: dict[str, tuple[Reading, int]] = {}
-        self._reading_age_ns = int(3e9 * max(_READING_AGE_MIN_S, settings.engine.interval_s, settings.host.interval_s))
+        slowest_s = max(settings.engine.interval_s, settings.host.interval_s, settings.gpu.slow_interval_s)
+        self._reading_age_ns = int(3e9 * max(_READING_AGE_MIN_S, slowest_s))
         self._identities: dict[str, tuple[ServerIdentity, Now]] = {}
         self._served: dict[str, Run] = {}
         self._phases: dict[str, PhaseState] = {}
