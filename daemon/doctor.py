@@ -4,7 +4,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 import psutil
@@ -20,33 +19,16 @@ from cyclewatch.collectors.gpu.pynvml_door import PynvmlDoor
 from cyclewatch.collectors.records import Fact, Failure, NoData, RingCounters, RingIdentity
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.check import MEMORY_FILE_SYSTEMS, Check, Level, file_system
+from cyclewatch.daemon.profiling.checks import profiling_checks
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
 from cyclewatch.daemon.store.history import StoreHistory
 
 _STALE_S = 30.0
 _RING_VARIABLE = "CYCLEWATCH_RING_DIR"
-_MEMORY_FILE_SYSTEMS = frozenset({"tmpfs", "ramfs"})
 _PROBE_TIMEOUT_S = 3.0
 _PROBE_BYTES = 1 << 22
 _EVENT_WAIT_S = 0.05
-
-
-class Level(StrEnum):
-    """How a check came out."""
-
-    GOOD = "good"
-    NOTE = "note"
-    BAD = "bad"
-
-
-@dataclass(frozen=True)
-class Check:
-    """One finding; `mend` says what to do, and is empty where all is well."""
-
-    subject: str
-    level: Level
-    finding: str
-    mend: str = ""
 
 
 @dataclass(frozen=True)
@@ -73,6 +55,8 @@ def examine(settings: Settings, fetcher: Fetcher) -> Iterator[Check]:
     yield from _servers_without_ring(rings, settings.rings.directory)
     yield from _servers(discovery, fetcher)
     yield from gpu_checks(settings, PynvmlDoor())
+    schedulers = [ring.identity.pid for ring in rings if psutil.pid_exists(ring.identity.pid)]
+    yield from profiling_checks(settings.profiling, schedulers, settings.host.proc)
     yield from _store(settings)
 
 
@@ -85,8 +69,8 @@ def _ring_directory(directory: Path) -> Iterator[Check]:
     if not os.path.isdir(directory):  # noqa: PTH112 (a place that may not be looked at is not an error here)
         yield Check(subject, Level.BAD, "does not exist", mend)
         return
-    kind = _file_system(directory)
-    if kind not in _MEMORY_FILE_SYSTEMS:
+    kind = file_system(directory)
+    if kind not in MEMORY_FILE_SYSTEMS:
         yield Check(subject, Level.BAD, f"is on {kind}, not on tmpfs: the hook refuses to write there", mend)
     elif not os.access(directory, os.R_OK | os.X_OK):
         yield Check(subject, Level.BAD, "cannot be read by this user", "join the group that owns the directory")
@@ -99,18 +83,6 @@ def _ring_directory(directory: Path) -> Iterator[Check]:
         )
     else:
         yield Check(subject, Level.GOOD, f"is on {kind}")
-
-
-def _file_system(path: Path) -> str:
-    """Type of the file system that `path` is on."""
-    real = path.resolve()
-    mounts = [
-        (Path(mount.mountpoint), mount.fstype)
-        for mount in psutil.disk_partitions(all=True)
-        if real.is_relative_to(mount.mountpoint)
-    ]
-    # Of several mounts on one place the last one is seen.
-    return max(enumerate(mounts), key=lambda entry: (len(entry[1][0].parts), entry[0]))[1][1] if mounts else "unknown"
 
 
 def _rings(directory: Path) -> Iterator[OpenRing | Check]:
@@ -244,10 +216,12 @@ def gpu_checks(settings: Settings, door: NvmlDoor) -> Iterator[Check]:
 def _store(settings: Settings) -> Iterator[Check]:
     try:
         history = StoreHistory(open_database(settings.database_url, create=False))
-        stored_ns, _ = history.status().get("targets", (0, {}))
+        status = history.status()
     except (StoreError, SQLAlchemyError) as error:
         yield Check("store", Level.BAD, reason_of(error), "start the daemon: cyclewatch run")
         return
+    stored_ns, _ = status.get("targets", (0, {}))
+    _, profiling = status.get("profiling", (0, {"on": True}))
     age_s = time.time() - stored_ns / 1e9
     if not stored_ns:
         yield Check("daemon", Level.BAD, "has not stored anything yet", "start it: cyclewatch run")
@@ -255,3 +229,6 @@ def _store(settings: Settings) -> Iterator[Check]:
         yield Check("daemon", Level.BAD, f"last stored something {age_s:.0f} s ago", "start it: cyclewatch run")
     else:
         yield Check("daemon", Level.GOOD, "runs and stores")
+    if not profiling["on"]:
+        mend = "when that is mended: cyclewatch profiles on"
+        yield Check("kernel profiles", Level.BAD, f"are off: {profiling['reason']}", mend)

@@ -13,7 +13,8 @@ _STYLES = {"good": "green", "note": "yellow", "bad": "red"}
 def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Say what is missing on this node and how to mend it; exit code 3 if something is bad."""
     from cyclewatch.collectors.fetch import HttpFetcher
-    from cyclewatch.daemon.doctor import Level, examine
+    from cyclewatch.daemon.check import Level
+    from cyclewatch.daemon.doctor import examine
 
     checks = list(examine(settings_or_exit(config), HttpFetcher()))
     if as_json:

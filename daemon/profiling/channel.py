@@ -82,6 +82,6 @@ def user_ids(names: Iterable[str]) -> frozenset[int]:
             ids.add(int(name) if name.isdecimal() else pwd.getpwnam(name).pw_uid)
         except KeyError:
             raise EndpointError(
-                f"profiling.users: there is no user {name}: correct the name, or give a number"
+                f"there is no user {name}, whom profiling.users names: correct it, or give a number"
             ) from None
     return frozenset(ids)

@@ -11,7 +11,8 @@ import pytest
 import rings
 from cyclewatch.collectors.fetch import FetchError, Response, UnreachableError
 from cyclewatch.config.settings import Rings, Settings, Target
-from cyclewatch.daemon.doctor import Check, Level, examine
+from cyclewatch.daemon.check import Check, Level
+from cyclewatch.daemon.doctor import examine
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.writer import StoreWriter
 from rings import PlainRing
