@@ -3,7 +3,8 @@
 from cyclewatch.collectors.gpu.door import Code
 from cyclewatch.collectors.gpu.recording import RecordedDoor
 from cyclewatch.config.settings import Gpu, Settings
-from cyclewatch.daemon.doctor import Check, Level, gpu_checks
+from cyclewatch.daemon.check import Check, Level
+from cyclewatch.daemon.doctor import gpu_checks
 from nvml_lab import recording
 
 
