@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ UNIFIED = ""
 THROTTLED_NS = "throttled_ns"
 READ, WRITE = "read", "write"
 
+_UP = ".."
 _MOUNT_FIELDS = 6
 _FILESYSTEM_FIELDS = 3
 _ESCAPED = re.compile(r"\\(011|012|040|043|134)")
@@ -21,6 +23,14 @@ _NS_OF_US = 1000
 _BLKIO_WORDS = 2
 _throttled = named_counters({b"throttled_usec": "us", b"throttled_time": "ns"})
 _DIRECTIONS = {"rbytes": READ, "wbytes": WRITE, "Read": READ, "Write": WRITE}
+
+
+class GroupPlace(NamedTuple):
+    """Where a group is: under `point`, then `unknown` directories whose names cannot be told, then `below`."""
+
+    point: Path
+    unknown: int
+    below: tuple[str, ...]
 
 
 parse_memory_events = named_counters({name.encode(): name for name in ("high", "max", "oom", "oom_kill")})
@@ -78,26 +88,21 @@ def parse_mounts(content: bytes) -> tuple[Mount, ...]:
     return tuple(mounts)
 
 
-def group_directories(
-    controller: str, groups: Mapping[str, str], mounts: Sequence[Mount], under: Path
-) -> tuple[Path, ...]:
-    """Directories of the groups that a controller has a process in: its own group's first, then those above it.
+def find_group(controller: str, groups: Mapping[str, str], mounts: Sequence[Mount], under: Path) -> GroupPlace | None:
+    """Where the group is seen that a controller has a process in; None where it is not visible at or below `under`.
 
-    A limit anywhere on that way holds the process back. A controller is in a version 1 hierarchy on hybrid systems,
-    in version 2 otherwise. Only mounts at or below `under` are looked at. Empty where the group is not visible
-    there: in a container, the groups outside of its own namespace have paths like `/../other`.
+    A controller is in a version 1 hierarchy on hybrid systems, in version 2 otherwise.
     """
     for name in dict.fromkeys((controller, UNIFIED)):
         group = groups.get(name)
         if group is None:
             continue
         for mount in reversed(mounts):  # the last one mounted on a directory is the one that is seen
-            inside = _inside(group, mount.root)
-            if name in mount.controllers and inside is not None and mount.point.is_relative_to(under):
-                own = mount.point / inside
-                above = len(PurePosixPath(inside).parts)
-                return (own, *own.parents[:above])
-    return ()
+            if name in mount.controllers and mount.point.is_relative_to(under):
+                place = _inside(group, mount)
+                if place is not None:
+                    return place
+    return None
 
 
 def parse_cpu_stat(content: bytes) -> dict[str, int]:
@@ -133,17 +138,22 @@ def parse_io_stat(content: bytes) -> dict[tuple[str, str], int]:
     return found
 
 
-def _inside(group: str, root: str) -> str | None:
-    """The path of `group` below the group `root`, without a leading slash; None where it is not below it.
+def _inside(group: str, mount: Mount) -> GroupPlace | None:
+    """The place of `group` below a mount; None where it is not below it.
 
-    Both are relative to the reader's cgroup namespace, and begin with `/..` where they lie outside of it.
-    What comes after `/..` cannot be known from the paths alone, so that only a common beginning counts.
+    Both paths are relative to the reader's cgroup namespace, and begin with `/..` where they lie outside of it. A
+    container that has all of the host's groups mounted sees them with the root `/../..`, and a neighbour of its own
+    group as `/../neighbour`: the names between the two are not told.
     """
-    parts, above = PurePosixPath(group).parts, PurePosixPath(root).parts
-    below = parts[len(above) :]
-    if parts[: len(above)] != above or ".." in below:
+    parts, above = PurePosixPath(group).parts, PurePosixPath(mount.root).parts
+    if parts[: len(above)] == above:
+        unknown, below = 0, parts[len(above) :]
+    elif set(above[1:]) == {_UP}:
+        climbed = len(list(takewhile(_UP.__eq__, parts[1:])))
+        unknown, below = len(above) - 1 - climbed, parts[1 + climbed :]
+    else:
         return None
-    return "/".join(below)
+    return None if _UP in below else GroupPlace(mount.point, unknown, below)
 
 
 def _unescape(field: str) -> str:

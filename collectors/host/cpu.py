@@ -29,10 +29,10 @@ def parse_cpu_modes(content: bytes) -> dict[str, int]:
     Raises:
         FormatError: no line of all CPUs at the beginning.
     """
-    name, *columns = content.partition(b"\n")[0].split()
-    if name != b"cpu" or len(columns) < _COLUMNS:
+    columns = content.partition(b"\n")[0].split()
+    if columns[:1] != [b"cpu"] or len(columns) <= _COLUMNS:
         raise FormatError("stat does not begin with the times of all CPUs")
-    ticks = [counter(column) for column in columns[:_COLUMNS]]
+    ticks = [counter(column) for column in columns[1 : _COLUMNS + 1]]
     return {mode: sum(ticks[column] for column in mode_columns) for mode, mode_columns in _MODES.items()}
 
 

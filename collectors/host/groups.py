@@ -3,6 +3,7 @@
 import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from cyclewatch.collectors.host.cgroup import (
     THROTTLED_NS,
     UNIFIED,
     WRITE,
+    GroupPlace,
     Mount,
-    group_directories,
+    find_group,
     parse_cpu_stat,
     parse_groups,
     parse_io_stat,
@@ -30,6 +32,9 @@ from cyclewatch.collectors.records import Reading, Sample
 
 LIMITS_MAX = 128
 GROUPS_MAX = 16
+
+_UNKNOWN_MAX = 4
+"""Levels of groups that are searched for one whose path is not told: containers are no deeper."""
 
 _NS = 1e-9
 _MEMORY_FILES = ("memory.events", "memory.oom_control")
@@ -154,27 +159,29 @@ class ServerGroups:
 
     def _open(self, groups: Mapping[ServerProcess, Mapping[str, str]], mounts: tuple[Mount, ...], now_ns: int) -> None:
         """Hold the files of these groups and no others."""
+        directories = cache(_directories)  # controllers of version 2 share a place
 
-        def directories(controller: str, process: ServerProcess) -> tuple[Path, ...]:
-            return group_directories(controller, groups[process], mounts, self._root)
+        def way_up(controller: str, process: ServerProcess) -> tuple[Path, ...]:
+            place = find_group(controller, groups[process], mounts, self._root)
+            return () if place is None else directories(place, process.pid)
 
         def own(controller: str, names: Iterable[str]) -> dict[_File, Path]:
             """Files of the processes' own groups."""
             found: dict[Path, None] = {}
             for process in groups:
-                for directory in directories(controller, process)[:1]:
+                for directory in way_up(controller, process)[:1]:
                     if directory in found or len(found) < GROUPS_MAX:
                         found[directory] = None
                         self._targets[directory].add(process.target)
             return {(directory, name): directory / name for directory in found for name in names}
 
         self._targets.clear()
-        self._limits_of = {process: directories("cpu", process) for process in groups}
+        self._limits_of = {process: way_up("cpu", process) for process in groups}
         # Own groups come before those above them, and are the ones that stay where there are too many.
         ways = self._limits_of.values()
         limits = dict.fromkeys(chain(*(way[:1] for way in ways), *(way[1:] for way in ways)))
         self._limits.refresh({path: path / "cpu.stat" for path in islice(limits, LIMITS_MAX)}, now_ns)
-        self._pressure.refresh(own(UNIFIED, (f"{resource}.pressure" for resource in RESOURCES)), now_ns)
+        self._pressure.refresh(own(UNIFIED, [f"{resource}.pressure" for resource in RESOURCES]), now_ns)
         self._memory.refresh(own("memory", _MEMORY_FILES), now_ns)
         self._io.refresh(own("blkio", _IO_FILES), now_ns)
 
@@ -193,3 +200,36 @@ class ServerGroups:
             for (disk, direction), rate in transfers.per_s.items():
                 if disk in self._disks or not self._disks:
                     yield directory, _IO_READINGS[direction], rate
+
+
+def _directories(place: GroupPlace, pid: int) -> tuple[Path, ...]:
+    """The directory of a process's group, then those above it; empty where it is not found.
+
+    Where names are unknown, it is the directory that fits and has the process in it.
+    """
+    if place.unknown > _UNKNOWN_MAX:
+        return ()
+    starts = [place.point]
+    for _ in range(place.unknown):
+        starts = [child for start in starts for child in _subdirectories(start)]
+    found = [start.joinpath(*place.below) for start in starts]
+    if place.unknown:
+        found = [directory for directory in found if _holds(directory, pid)]
+    if not found:
+        return ()
+    levels = place.unknown + len(place.below)
+    return (found[0], *found[0].parents[:levels])
+
+
+def _subdirectories(directory: Path) -> list[Path]:
+    try:
+        return sorted(child for child in directory.iterdir() if child.is_dir())
+    except OSError:
+        return []
+
+
+def _holds(directory: Path, pid: int) -> bool:
+    try:
+        return str(pid).encode() in (directory / "cgroup.procs").read_bytes().split()
+    except OSError:
+        return False

@@ -1,6 +1,6 @@
 """Network interfaces as each server sees them: a container has a network of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cyclewatch.collectors.host.counters import CounterFiles
@@ -90,12 +90,7 @@ class Network:
     def advance(self, now_ns: int) -> Iterator[Reading]:
         """What each interface did since the last reading."""
         for target, counts in self._files.advance(now_ns).items():
-            carried = {
-                interface: bytes_ + counts.now[interface, _TRANSMITTED]
-                for (interface, what), bytes_ in counts.now.items()
-                if what == _RECEIVED and interface != _LOOPBACK
-            }
-            for interface in sorted(carried, key=lambda name: (-carried[name], name))[:INTERFACES_MAX]:
+            for interface in _busiest(counts.now):
                 for what, name in _READINGS.items():
                     value = counts.per_s.get((interface, what))
                     if value is not None:
@@ -104,3 +99,14 @@ class Network:
     def close(self) -> None:
         """Close all files."""
         self._files.close()
+
+
+def _busiest(counts: Mapping[tuple[str, str], int]) -> list[str]:
+    """The interfaces that have carried most since they came up; those that have carried nothing are left out."""
+    carried = {
+        interface: received + counts[interface, _TRANSMITTED]
+        for (interface, what), received in counts.items()
+        if what == _RECEIVED and interface != _LOOPBACK
+    }
+    ranked = sorted(carried, key=lambda interface: (-carried[interface], interface))
+    return [interface for interface in ranked[:INTERFACES_MAX] if carried[interface]]

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from cyclewatch.collectors.host.cgroup import (
     UNIFIED,
+    GroupPlace,
     Mount,
-    group_directories,
+    find_group,
     parse_cpu_stat,
     parse_groups,
     parse_io_stat,
@@ -79,48 +80,70 @@ def test_garbage_raises_nothing_but_the_documented_error(content: bytes) -> None
             parse(content)
 
 
+def place(point: str, *below: str, unknown: int = 0) -> GroupPlace:
+    return GroupPlace(ROOT / point, unknown, below)
+
+
 @pytest.mark.parametrize(
     ("groups", "mounts", "expected"),
     [
-        pytest.param({UNIFIED: "/a/b"}, [UNIFIED_MOUNT], ["a/b", "a", "."], id="version 2"),
-        pytest.param({UNIFIED: "/"}, [UNIFIED_MOUNT], ["."], id="version 2, root group"),
+        pytest.param({UNIFIED: "/a/b"}, [UNIFIED_MOUNT], place("", "a", "b"), id="version 2"),
+        pytest.param({UNIFIED: "/"}, [UNIFIED_MOUNT], place(""), id="version 2, root group"),
         pytest.param(
             {"cpu": "/a", UNIFIED: "/u"},
             [Mount(ROOT / "cpu", "/", frozenset({"rw", "cpu"})), Mount(ROOT / "unified", "/", frozenset({UNIFIED}))],
-            ["cpu/a", "cpu"],
+            place("cpu", "a"),
             id="hybrid: the limits are in version 1",
         ),
         pytest.param(
             {"memory": "/m", UNIFIED: "/u"},
             [Mount(ROOT / "memory", "/", frozenset({"memory"})), Mount(ROOT / "unified", "/", frozenset({UNIFIED}))],
-            ["unified/u", "unified"],
+            place("unified", "u"),
             id="hybrid: the limits are in version 2",
         ),
         pytest.param(
-            {"cpu": "/docker/me"}, [Mount(ROOT / "cpu", "/docker/me", frozenset({"cpu"}))], ["cpu"], id="container, own"
+            {"cpu": "/docker/me"}, [Mount(ROOT / "cpu", "/docker/me", frozenset({"cpu"}))], place("cpu"), id="own"
         ),
         pytest.param(
-            {"cpu": "/docker/other"}, [Mount(ROOT / "cpu", "/docker/me", frozenset({"cpu"}))], [], id="container, other"
+            {"cpu": "/docker/other"}, [Mount(ROOT / "cpu", "/docker/me", frozenset({"cpu"}))], None, id="another"
         ),
-        pytest.param({UNIFIED: "/../other"}, [UNIFIED_MOUNT], [], id="outside of the namespace"),
+        pytest.param({UNIFIED: "/../other"}, [UNIFIED_MOUNT], None, id="outside of the namespace"),
         pytest.param(
             {UNIFIED: "/../../pods/x"},
             [Mount(ROOT, "/../..", frozenset({UNIFIED}))],
-            ["pods/x", "pods", "."],
-            id="host's hierarchy mounted in a container with a namespace of its own",
+            place("", "pods", "x"),
+            id="the host's groups mounted in a container with a namespace of its own",
         ),
         pytest.param(
-            {UNIFIED: "/../x"}, [Mount(ROOT, "/../..", frozenset({UNIFIED}))], [], id="its path cannot be known"
+            {UNIFIED: "/../x"},
+            [Mount(ROOT, "/../..", frozenset({UNIFIED}))],
+            place("", "x", unknown=1),
+            id="a neighbour, under a group whose name is not told",
         ),
-        pytest.param({UNIFIED: "/a/../../etc"}, [UNIFIED_MOUNT], [], id="never out of the mount"),
-        pytest.param({UNIFIED: "/a"}, [Mount(Path("/elsewhere"), "/", frozenset({UNIFIED}))], [], id="elsewhere"),
-        pytest.param({}, [UNIFIED_MOUNT], [], id="no group"),
+        pytest.param(
+            {UNIFIED: "/x"},
+            [Mount(ROOT, "/../..", frozenset({UNIFIED}))],
+            place("", "x", unknown=2),
+            id="below the own group, whose name is not told",
+        ),
+        pytest.param(
+            {UNIFIED: "/../../../x"}, [Mount(ROOT, "/../..", frozenset({UNIFIED}))], None, id="above what is mounted"
+        ),
+        pytest.param({UNIFIED: "/a/../../etc"}, [UNIFIED_MOUNT], None, id="never out of the mount"),
+        pytest.param({UNIFIED: "/a"}, [Mount(Path("/elsewhere"), "/", frozenset({UNIFIED}))], None, id="elsewhere"),
+        pytest.param({}, [UNIFIED_MOUNT], None, id="no group"),
     ],
 )
-def test_directories_whose_limits_apply(groups: dict[str, str], mounts: list[Mount], expected: list[str]) -> None:
-    assert group_directories("cpu", groups, mounts, ROOT) == tuple(ROOT / path for path in expected)
+def test_where_a_group_is_seen(groups: dict[str, str], mounts: list[Mount], expected: GroupPlace | None) -> None:
+    assert find_group("cpu", groups, mounts, ROOT) == expected
 
 
 def test_last_mount_on_a_directory_is_the_one_that_is_seen() -> None:
     mounts = [Mount(ROOT, "/hidden", frozenset({UNIFIED})), UNIFIED_MOUNT]
-    assert group_directories("cpu", {UNIFIED: "/hidden/a"}, mounts, ROOT)[0] == ROOT / "hidden/a"
+    assert find_group("cpu", {UNIFIED: "/hidden/a"}, mounts, ROOT) == place("", "hidden", "a")
+
+
+@given(*[st.lists(st.sampled_from(["..", "a", "b"]), max_size=5).map(lambda parts: "/" + "/".join(parts))] * 2)
+def test_a_place_never_leads_out_of_its_mount(group: str, root: str) -> None:
+    found = find_group("cpu", {UNIFIED: group}, [Mount(ROOT, root, frozenset({UNIFIED}))], ROOT)
+    assert found is None or (found.unknown >= 0 and ".." not in found.below)
