@@ -69,7 +69,7 @@ class Number(StrEnum):
     EVENT_REASONS = "event_reasons"
     """Bits: nvmlClocksEventReason*."""
     THROTTLE_REASONS = "throttle_reasons"
-    """The same under the name that drivers before 535 know."""
+    """The same under the name that older drivers know."""
     POWER = "power"
     """Milliwatts, as the limits."""
     POWER_LIMIT = "power_limit"

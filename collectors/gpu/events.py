@@ -54,7 +54,7 @@ class XidWatch:
             return
         watched = sum(self._registered(events, gpu) for _, gpu in self._gpus)
         if watched < len(self._gpus):
-            self.problem = f"XID errors of {len(self._gpus) - watched} GPUs cannot be watched"
+            self.problem = f"XID errors of {len(self._gpus) - watched} of {len(self._gpus)} GPUs cannot be watched"
         while watched and not self._stop.is_set():
             self._wait(events)
         try:

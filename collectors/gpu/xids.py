@@ -21,7 +21,6 @@ _KNOWN = {
     119: "the GPU's system processor (GSP) does not answer",
     120: "error of the GPU's system processor (GSP)",
     140: "unrecovered ECC error",
-    145: "NVLink 5 error of a receiver or of the link",
     154: "the driver recommends a recovery action",
 }
 

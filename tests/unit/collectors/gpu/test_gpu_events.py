@@ -82,7 +82,7 @@ def test_a_wait_that_fails_stops_nothing_else(code: Code) -> None:
     ("call", "sentence"),
     [
         ("system event_set", "XID errors cannot be watched: not supported (NVML 3)"),
-        ("gpu0 event_register", "XID errors of 1 GPUs cannot be watched"),
+        ("gpu0 event_register", "XID errors of 1 of 1 GPUs cannot be watched"),
     ],
 )
 def test_it_is_said_where_xids_cannot_be_watched(call: str, sentence: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 from cyclewatch.collectors.gpu.door import Field, Number, NvmlDoor, NvmlError
 from cyclewatch.collectors.gpu.pynvml_door import _NUMBERS, _TEXTS, PynvmlDoor
 from cyclewatch.collectors.gpu.recording import RecordedDoor, Recording
+from nvml_lab import RECORDINGS
 
 HERE = Path(__file__).parent
 READ = """
@@ -49,7 +50,7 @@ def _answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         pytest.skip("no C compiler to build the stub of libnvidia-ml.so.1 with")
     directory = tmp_path_factory.mktemp("nvml")
     library = directory / "libnvidia-ml.so.1"
-    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, HERE / "nvml_stub.c"], check=True)
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, RECORDINGS / "nvml_stub.c"], check=True)
     command: list[str | Path] = [sys.executable, "-W", "error", "-c", READ, HERE.parents[2], directory / "stub.json"]
     environment = {**os.environ, "LD_LIBRARY_PATH": str(directory)}
     done = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
@@ -70,7 +71,9 @@ def test_numbers_texts_and_structures_come_through(answers: dict[str, Any]) -> N
         "nvml": "12.570.1",
         "cuda": "12.8",
         "gpu0.model": "NVIDIA Stub",
+        "gpu0.persistence": "on",
         "gpu0.ecc": "on",
+        "gpu0.mig": "off",
     }
     assert set(values(answers, "gpu.sm_clock_hertz")) == {1.98e9}
     assert set(values(answers, "gpu.memory_clock_hertz")) == {3.201e9}
@@ -86,7 +89,7 @@ def test_fields_of_every_type_come_through(answers: dict[str, Any]) -> None:
     assert set(values(answers, "gpu.power_watts")) == {412.5}
     assert set(values(answers, "gpu.mean_power_watts")) == {500.0}
     assert set(values(answers, "gpu.memory_temperature_celsius")) == {71}
-    assert set(values(answers, "gpu.nvlink_links_active")) == {2}
+    assert set(values(answers, "gpu.nvlink_links_active")) == {18}
     assert answers["known"]["nvlink/replay"] == "supported"
     assert answers["known"]["ecc/corrected"] == "not supported"
 
