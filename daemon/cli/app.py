@@ -14,6 +14,7 @@ from cyclewatch.daemon.cli import (
     profile,
     profiles,
     regressions,
+    roofline,
     run,
     status,
 )
@@ -35,6 +36,7 @@ app.command("doctor")(doctor.doctor)
 app.command("kernels")(kernels.kernels)
 app.command("metrics")(metrics.metrics)
 app.command("profile")(profile.profile)
+app.command("roofline")(roofline.roofline)
 app.add_typer(regressions.app, name="regressions")
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(model.app, name="model")

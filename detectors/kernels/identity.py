@@ -11,6 +11,7 @@ Profilers print one kernel in several ways, all of which have one `key` here:
 Two kernels that differ in nothing else share a key: overloads, and templates over `T` and `const T`.
 """
 
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ MAX_NAME = 16_384
 """Characters of a name that are looked at; what is longer counts as cut. The longest seen in the field has 1,646."""
 
 _CUT_MARKS = ("...", "…")
-_SUFFIXES = re.compile(r"(?: \[clone [^\]]{1,80}\]|\.kd)+$")
+_SUFFIX = re.compile(r"(?: \[clone [^\]]{1,80}\]|\.kd)$")
 _MANGLED = re.compile(r"_Z[A-Z0-9]")
+_NO_CPP = re.compile(r"Mem(?:cpy|set) |\[CUDA ")
+"""Copies and fills have names in words, with brackets and arrows of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class NormalForm:
     truncated: bool
 
 
+@functools.lru_cache(maxsize=8192)
 def normal_form(name: str) -> NormalForm:
     """The normal form of a kernel's name; never fails, however odd the name.
 
@@ -48,7 +52,11 @@ def normal_form(name: str) -> NormalForm:
     for mark in _CUT_MARKS:
         if text.endswith(mark):
             text, truncated = text.removesuffix(mark).rstrip("."), True
-    text = _SUFFIXES.sub("", text)
+    if found := _SUFFIX.search(text, max(0, len(text) - 100)):
+        text = text[: found.start()]
+    if _NO_CPP.match(text):
+        plain = " ".join(text.split())
+        return NormalForm(plain, plain, truncated)
     if _MANGLED.match(text) and not truncated:
         text = _demangled(text)
     spelling = spelled(text, truncated=truncated)

@@ -65,7 +65,9 @@ def spelled(text: str, *, truncated: bool) -> Spelling:
     writer = _Writer(tree, top=True)
     key = _renamed(writer.text)
     if truncated and not writer.whole:
-        key = re.sub(r"at::detail::A\w*$", "", key)  # may become another name when it is whole
+        last = re.split(r"[<,]", key)[-1]
+        if any(name.startswith(last) for name in _RENAMED):  # whole, it may have had another name
+            key = key.removesuffix(last)
     return Spelling(key, _Writer(tree, top=True, templates=False).text, writer.whole)
 
 
@@ -141,7 +143,7 @@ class _Writer:
         """Whether a parenthesis holds the parameters of the function whose name was written last."""
         word = self._words[-1]
         is_lambda = word.endswith("lambda") or group.parts[:1] == ["instance"]
-        return not self._space and not is_lambda and _ends_a_word(word)
+        return _ends_a_word(word) and not is_lambda and (not self._space or word.endswith(">"))
 
     def _bracket(self, group: _Group, following: "str | _Group") -> str:
         if group.opener == "<":

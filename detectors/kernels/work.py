@@ -7,9 +7,9 @@ The formulas are those that give back the catalogue's own figures (docs/operator
 example how many operations a SiLU is, the choice that fits its intensities is here.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil
 from types import MappingProxyType
 
 _BLOCK = 128
@@ -63,7 +63,7 @@ def _mla_decode_attention(
 
 def _experts_hit(draws: float, experts: int) -> float:
     """How many different experts are among so many drawn with repetition."""
-    return experts * (1 - (1 - 1 / experts) ** draws)
+    return experts * (1 - math.pow(1 - 1 / experts, draws))
 
 
 def _fused_moe(size: float, *, tokens: int, hidden: int, experts: int, top_k: int, intermediate: int) -> Cost:
@@ -83,9 +83,9 @@ def _fp8_blockscale_fused_moe(
 
 
 def _block_scaled_mm(size: float, *, m: int, k: int, n: int) -> Cost:
-    blocks = ceil(k / _BLOCK)
+    blocks = math.ceil(k / _BLOCK)
     scaling = m * n * (3 * blocks - 1)  # two scales for each block, and the sum of the blocks
-    scales = m * blocks + ceil(n / _BLOCK) * blocks
+    scales = m * blocks + math.ceil(n / _BLOCK) * blocks
     return Cost(2 * m * n * k + scaling, (m * k + n * k) * size + (m * n + scales) * _F32)
 
 
@@ -95,7 +95,7 @@ def _linear_sigmoid_mul(size: float, *, tokens: int, hidden: int, out: int) -> C
 
 
 def _reshape_and_cache(size: float, *, tokens: int, kv_heads: int, head_dim: int) -> Cost:
-    slots = ceil(tokens / _PAGE) * _PAGE  # whole pages are read and written
+    slots = math.ceil(tokens / _PAGE) * _PAGE  # whole pages are read and written
     return Cost(0, 2 * kv_heads * head_dim * (tokens + 2 * slots) * size + 8 * tokens)
 
 
@@ -116,7 +116,7 @@ def _chunk_gated_delta_rule_state(
     size: float, *, tokens: int, heads: int, value_heads: int, key_dim: int, value_dim: int
 ) -> Cost:
     state = value_heads * key_dim * value_dim
-    chunks = ceil(tokens / _CHUNK)
+    chunks = math.ceil(tokens / _CHUNK)
     rows = tokens * (heads * key_dim + value_heads * (key_dim + 2 * value_dim))
     kept = (tokens * value_heads + 2 * state) * _F32
     return Cost((4 * tokens + 3 * chunks) * state, (rows + chunks * state) * size + kept)
@@ -126,7 +126,7 @@ def _chunk_delta_rule_output(
     size: float, *, tokens: int, heads: int, value_heads: int, key_dim: int, value_dim: int
 ) -> Cost:
     flops = tokens * value_heads * (2 * key_dim * value_dim + 2 * _CHUNK * (key_dim + value_dim) + 4 * value_dim)
-    states = ceil(tokens / _CHUNK) * value_heads * key_dim * value_dim
+    states = math.ceil(tokens / _CHUNK) * value_heads * key_dim * value_dim
     rows = 2 * tokens * (heads * key_dim + value_heads * value_dim)
     return Cost(flops, (rows + states) * size + tokens * value_heads * _F32)
 
@@ -188,7 +188,7 @@ def _fp8_dynamic_per_token_quant(size: float, *, tokens: int, hidden: int) -> Co
 
 
 def _per_token_group_quant_fp8(size: float, *, tokens: int, hidden: int, group: int) -> Cost:
-    scales = tokens * ceil(hidden / group)
+    scales = tokens * math.ceil(hidden / group)
     return Cost(tokens * hidden, tokens * hidden * (_WIDE + size) + scales * _F32)
 
 

@@ -36,6 +36,7 @@ COMMANDS = (
     "profiles show",
     "profiles on",
     "profiles off",
+    "roofline",
     "model",
     "model show",
     "regressions",
