@@ -82,6 +82,9 @@ def test_the_wheel_has_every_file_of_a_folder(wheel: list[str], folder: str) -> 
     [
         "cyclewatch/__init__.py",
         "cyclewatch/py.typed",
+        "cyclewatch/config/hardware.toml",
+        "cyclewatch/config/kernel_families.toml",
+        "cyclewatch/config/operators.toml",
         "cyclewatch/daemon/store/migrations/env.py",
         "cyclewatch/daemon/store/migrations/script.py.mako",
         "cyclewatch/daemon/store/migrations/versions/0001_first_schema.py",
