@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import struct
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -120,3 +121,35 @@ def trace(pid: int, operators: int = 40) -> bytes:
     ]
     document = {"schemaVersion": 1, "deviceProperties": [], "baseTimeNanoseconds": base_ns, "traceEvents": events}
     return json.dumps(document).encode()
+
+
+class Torch:
+    """A process that polls quickly and records what it is told; `content` is what it writes, None for a good trace."""
+
+    def __init__(self, directory: Path) -> None:
+        self.content: bytes | None = None
+        self.writes = True
+        self.free = True
+        self.orders: list[str] = []
+        self._process = FakeProcess(directory)
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._poll)
+        self._thread.start()
+
+    def _poll(self) -> None:
+        while not self._stopping.wait(0.02):
+            try:
+                order = self._process.poll(free=self.free)
+            except (OSError, TimeoutError):
+                continue  # nobody serves yet, or no more
+            if order:
+                self.orders.append(order)
+                recording = Recording(order, os.getpid())
+                if self.writes:
+                    recording.configure()
+                    recording.finish(self.content)
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._process.close()

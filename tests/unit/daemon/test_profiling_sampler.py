@@ -26,45 +26,13 @@ from cyclewatch.daemon.profiling.switch import Switch, restored
 from cyclewatch.daemon.store.profile_records import ProfileState, StoredProfile
 from cyclewatch.daemon.store.unit import Unit
 from cyclewatch.detectors.profile_cost import STRETCH_NS
-from fake_kineto import FakeProcess, Recording
+from fake_kineto import FakeProcess, Torch, trace
 from simulated import cycles
 from units import RUN
 from watched import ring_identity
 
 SECOND = 10**9
 ME = os.getpid()
-
-
-class Torch:
-    """A process that polls quickly and records what it is told; `content` is what it writes, None for a good trace."""
-
-    def __init__(self, directory: Path) -> None:
-        self.content: bytes | None = None
-        self.writes = True
-        self.free = True
-        self.orders: list[str] = []
-        self._process = FakeProcess(directory)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._poll)
-        self._thread.start()
-
-    def _poll(self) -> None:
-        while not self._stopping.wait(0.02):
-            try:
-                order = self._process.poll(free=self.free)
-            except (OSError, TimeoutError):
-                continue  # nobody serves yet, or no more
-            if order:
-                self.orders.append(order)
-                recording = Recording(order, ME)
-                if self.writes:
-                    recording.configure()
-                    recording.finish(self.content)
-
-    def close(self) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._process.close()
 
 
 class Lab:
@@ -269,8 +237,6 @@ def test_an_invalid_trace_is_refused_with_the_reason_and_removed(lab: Lab, conte
 
 def test_a_trace_of_another_process_is_refused(lab: Lab) -> None:
     torch = lab.serve()
-    from fake_kineto import trace  # noqa: PLC0415
-
     torch.content = trace(1)
     lab.watch()
     lab.sampler.tick()
