@@ -7,8 +7,8 @@ columns of the header above it.
 
 import csv
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
 
 from cyclewatch.collectors.profiles.flaws import missing_rows
 from cyclewatch.collectors.profiles.records import (
@@ -20,13 +20,19 @@ from cyclewatch.collectors.profiles.records import (
     ProfileError,
     ProfileFormat,
 )
-from cyclewatch.collectors.profiles.tables import FIGURE, UNIT, checked_name, count, is_cut, table_profile, time_ns
+from cyclewatch.collectors.profiles.tables import (
+    FIGURE,
+    UNIT,
+    check_tables,
+    checked_name,
+    count,
+    is_cut,
+    table_profile,
+    time_ns,
+)
 from cyclewatch.collectors.profiles.unpack import Limits
 
-_HEADER = re.compile(
-    r"(?P<prefix>.*?)(?P<columns>\"?Time\b ?(?:\(%\))?\"?[\s,].*\bTotal Time\b.*\b(?:Name|Operation)\b.*)"
-)
-_OTHER_HEADER = re.compile(r"\bTime ?\(%\).*\bTotal Time\b")
+_FIRST_TITLE = re.compile(r"\"?\bTime ?(?:\(%\))?\"?(?=[\s,])")
 _TITLE = re.compile(r"(?P<name>[A-Za-z][A-Za-z ]*?)\s*(?:\((?P<unit>%|ns|us|ms|s)\))?\Z")
 _ROLES = {
     "time": "share",
@@ -50,14 +56,13 @@ _ROLES = {
 _TIMES = frozenset({"total", "median", "min", "max", "std"})
 _TIME_CELL = rf"{FIGURE}(?:\s?{UNIT})?"
 _CELL = {
-    "shape": r"\d+\s+\d+\s+\d+",
+    "shape": r"\d++\s++\d++\s++\d++",
     "name": r"\S.*",
     "share": rf"{FIGURE}\s?%?",
-    "calls": r"[\d,]+",
-    "": r"\S+",
+    "calls": r"[\d,]++",
+    "": r"\S++",
 }
-_SHARE = re.compile(rf"(?P<note>(?:.*\s)?)(?P<share>{FIGURE})\s?%?")
-_SOURCE = re.compile(r"\S+/\S+\.\w{1,5}\Z")
+_SHARE = re.compile(rf"(?P<share>{FIGURE})\s?%?")
 _MEMORY = {"[CUDA memcpy": KernelKind.MEMCPY, "[CUDA memset": KernelKind.MEMSET}
 """Whatever nsys calls the direction."""
 
@@ -114,39 +119,44 @@ def read_nsys(text: str, limits: Limits) -> Profile:
     flaws: list[Flaw] = []
     for (prefix, _), (table, rows) in chosen.items():
         flaws += _missing(rows)
-        host = prefix.strip(" :") if len(hosts) > 1 else ""
+        host = prefix.rstrip(":") if len(hosts) > 1 else ""
         here = [replace(row.use, device=host) for row in rows]
         uses += _of_all_shapes(here) if table.of_shapes else here
     if len(chosen) < len(tables):
         left = len(tables) - len(chosen)
         flaws.append(Flaw(FlawKind.INEXACT, f"further tables are left out ({left}): the first one of a kind is read"))
     return table_profile(
-        ProfileFormat.NSYS, uses, flaws, rank=hosts[0].strip(" :") or None if len(hosts) == 1 else None
+        ProfileFormat.NSYS, uses, flaws, rank=hosts[0].rstrip(":") or None if len(hosts) == 1 else None
     )
 
 
-def _tables(text: str, limits: Limits) -> Iterator[tuple[_Table, list[_Row]]]:
-    table: _Table | None = None
-    rows: list[_Row] = []
+def _tables(text: str, limits: Limits) -> list[tuple[_Table, list[_Row]]]:
+    """All tables with their rows; those of several hosts may be mixed line by line."""
+    tables: list[tuple[_Table, list[_Row]]] = []
+    open_ones: dict[str, tuple[_Table, list[_Row]]] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if _OTHER_HEADER.search(line) or _HEADER.fullmatch(line):
-            if table is not None:
-                yield table, rows
-            table, rows = _header(line), []
-        elif table is not None and line.startswith(table.prefix):
-            cells = _cells(table, line[len(table.prefix) :])
+        title = _FIRST_TITLE.search(line) if "Total Time" in line else None
+        if title is not None:
+            prefix = line[: title.start()].rstrip()
+            open_ones.pop(prefix, None)
+            header = _header(prefix, line[title.start() :])
+            if header is not None:
+                open_ones[prefix] = (header, [])
+                tables.append(open_ones[prefix])
+                check_tables(len(tables))
+            continue
+        prefixes = [one for one in open_ones if line.startswith(one)]
+        if prefixes:
+            prefix = max(prefixes, key=len)
+            table, rows = open_ones[prefix]
+            cells = _cells(table, line[len(prefix) :])
             row = _row(table, cells, number, limits) if cells else None
             rows += [row] if row else []
-    if table is not None:
-        yield table, rows
+    return tables
 
 
-def _header(line: str) -> _Table | None:
+def _header(prefix: str, titles: str) -> _Table | None:
     """The table that a line begins; ``None`` where it is one of another kind."""
-    match = _HEADER.fullmatch(line)
-    if match is None:
-        return None
-    titles = match["columns"]
     delimiter = "\t" if "\t" in titles else "," if "," in titles else ""
     columns = []
     for cell in re.split(delimiter or r"\s{2,}", titles.strip()):
@@ -156,8 +166,8 @@ def _header(line: str) -> _Table | None:
     roles = [column.role for column in columns]
     if not {"total", "calls"} <= set(roles) or roles[-1] != "name":
         return None
-    pattern = r"\s*" + r"\s+".join(f"({_CELL.get(column.role, _TIME_CELL)})" for column in columns)
-    return _Table(match["prefix"], tuple(columns), delimiter, re.compile(pattern))
+    pattern = r"\s*+" + r"\s++".join(f"({_CELL.get(column.role, _TIME_CELL)})" for column in columns)
+    return _Table(prefix, tuple(columns), delimiter, re.compile(pattern))
 
 
 def _cells(table: _Table, line: str) -> list[str] | None:
@@ -176,12 +186,14 @@ def _cells(table: _Table, line: str) -> list[str] | None:
 def _row(table: _Table, cells: list[str], line: int, limits: Limits) -> _Row | None:
     """A row; ``None`` where the line only looks like one."""
     given = {column.role: (cell, column.unit) for column, cell in zip(table.columns, cells, strict=True)}
-    share = _SHARE.fullmatch(given["share"][0].strip()) if "share" in given else None
-    if "share" in given and share is None:
-        return None
+    note, share = "", None
+    if "share" in given:
+        note, _, figure = f" {given['share'][0].strip()}".rpartition(" ")  # people write the source before the row
+        share = _SHARE.fullmatch(figure)
+        if share is None:
+            return None
     name = checked_name(given["name"][0], limits.name_chars, line)
     times = {role: time_ns(*given[role], line) for role in _TIMES & given.keys()}
-    note = share["note"].strip() if share else ""
     use = KernelUse(
         name=name,
         kind=next((kind for begin, kind in _MEMORY.items() if name.startswith(begin)), KernelKind.KERNEL),
@@ -194,9 +206,13 @@ def _row(table: _Table, cells: list[str], line: int, limits: Limits) -> _Row | N
         median_ns=times.get("median"),
         std_ns=float(times["std"]) if "std" in times else None,
         truncated=is_cut(name),
-        source=note if _SOURCE.match(note) else "",
+        source=note.strip() if _is_source(note.strip()) else "",
     )
     return _Row(use, float(share["share"].replace(",", "")) if share else None)
+
+
+def _is_source(note: str) -> bool:
+    return " " not in note and "/" in note and PurePosixPath(note).suffix != ""
 
 
 def _missing(rows: list[_Row]) -> list[Flaw]:

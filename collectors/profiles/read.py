@@ -10,8 +10,7 @@ from cyclewatch.collectors.profiles.kineto import read_kineto
 from cyclewatch.collectors.profiles.nsys import read_nsys
 from cyclewatch.collectors.profiles.records import Profile, ProfileError
 from cyclewatch.collectors.profiles.rocprofv3 import read_rocprofv3
-from cyclewatch.collectors.profiles.torch_table import HEADER as TORCH_TABLE_HEADER
-from cyclewatch.collectors.profiles.torch_table import read_torch_table
+from cyclewatch.collectors.profiles.torch_table import is_header, read_torch_table
 from cyclewatch.collectors.profiles.unpack import Limits, unpacked
 
 _JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[{\]])')
@@ -47,7 +46,7 @@ def _read(chunks: Iterator[bytes], limits: Limits) -> Profile:
     longest = max(map(len, text.splitlines()), default=0)
     if longest > MAX_LINE_CHARS:
         raise ProfileError(f"a line of {longest} characters: no table of kernels")
-    is_torch_table = any(TORCH_TABLE_HEADER.match(line) for line in text.splitlines())
+    is_torch_table = any(is_header(line) for line in text.splitlines())
     return read_torch_table(text, limits) if is_torch_table else read_nsys(text, limits)
 
 

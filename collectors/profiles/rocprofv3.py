@@ -129,7 +129,7 @@ def _processes(data: bytes) -> list[_Process]:
     try:
         processes = msgspec.json.decode(data, type=_Document).processes
     except msgspec.ValidationError as error:
-        raise ProfileError(f"not as rocprofv3 writes it: {str(error).lower()}") from None
+        raise ProfileError(f"not as rocprofv3 writes it: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ProfileError("not valid JSON, or cut off in the middle: is it still being written?") from None
     except RecursionError:

@@ -15,13 +15,16 @@ from cyclewatch.collectors.profiles.records import (
     Totals,
 )
 
-FIGURE = r"[-+]?(?:\d[\d,]*(?:\.\d*)?|\.\d+|nan|inf)"
+FIGURE = r"[-+]?(?:\d[\d,]*+(?:\.\d*+)?+|\.\d++|nan|inf)"
+"""Possessive throughout: the time to match must not grow with the square of a hostile line."""
 UNIT = r"(?:ns|us|μs|µs|ms|s)"
 
 _UNITS_NS = {"": 1, "ns": 1, "us": 10**3, "μs": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9}
 _TIME = re.compile(rf"({FIGURE})\s*({UNIT})?", re.IGNORECASE)
 _MAX_NS = 10**16
 """Four months; the sum of all rows still fits what is counted with."""
+_MAX_TABLES = 128
+"""Each line is held against the hosts of all."""
 _CUT_MARKS = ("...", "…")
 
 
@@ -35,7 +38,7 @@ def time_ns(cell: str, unit: str, line: int) -> int:
     if match is None:
         raise ProfileError(f"line {line}: {cell.strip()[:40]!r} is no time")
     value = Decimal(match[1].replace(",", "")) * _UNITS_NS[(match[2] or unit).lower()]
-    if not 0 <= value <= _MAX_NS:  # of "nan" as well
+    if not (value.is_finite() and 0 <= value <= _MAX_NS):
         raise ProfileError(f"line {line}: {cell.strip()[:40]!r} is a negative or impossible time")
     return round(value)
 
@@ -50,6 +53,16 @@ def count(cell: str, line: int) -> int:
     if not (digits.isascii() and digits.isdecimal() and 0 < len(digits) <= 15):  # noqa: PLR2004 (int64)
         raise ProfileError(f"line {line}: {cell.strip()[:40]!r} is no number of calls")
     return int(digits)
+
+
+def check_tables(tables: int) -> None:
+    """Refuse a text of more tables than a job has hosts.
+
+    Raises:
+        ProfileError: there are too many.
+    """
+    if tables > _MAX_TABLES:
+        raise ProfileError(f"more than {_MAX_TABLES} tables in one file: give it in parts")
 
 
 def checked_name(cell: str, max_chars: int, line: int) -> str:

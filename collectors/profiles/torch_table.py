@@ -17,11 +17,10 @@ from cyclewatch.collectors.profiles.records import (
     ProfileError,
     ProfileFormat,
 )
-from cyclewatch.collectors.profiles.tables import checked_name, count, is_cut, table_profile, time_ns
+from cyclewatch.collectors.profiles.tables import check_tables, checked_name, count, is_cut, table_profile, time_ns
 from cyclewatch.collectors.profiles.unpack import Limits
 
-HEADER = re.compile(r"(?P<prefix>(?:\S.*?:\s?)?)\s*\bName\s{2,}(?P<columns>\S.*\bSelf CPU\b.*# of Calls.*)")
-
+_FIRST_TITLE = re.compile(r"\bName\s{2,}")
 _DEVICE = re.compile(r"Self (?!CPU\b)\w+")
 _TOTAL = re.compile(r"Self (?!CPU\b)\w+ time total:\s*(?P<time>\S+)")
 _ANY_TOTAL = re.compile(r"Self \w+ time total:")
@@ -46,6 +45,11 @@ class _Table:
     @property
     def host(self) -> str:
         return self.prefix.strip(" :")
+
+
+def is_header(line: str) -> bool:
+    """Whether a table of torch begins here."""
+    return "# of Calls" in line and "Self CPU" in line and _FIRST_TITLE.search(line) is not None
 
 
 def read_torch_table(text: str, limits: Limits) -> Profile:
@@ -78,8 +82,9 @@ def read_torch_table(text: str, limits: Limits) -> Profile:
 def _tables(text: str, limits: Limits) -> list[_Table]:
     tables: list[_Table] = []
     for number, line in enumerate(text.splitlines(), 1):
-        if match := HEADER.match(line):
-            tables.append(_Table(match["prefix"].rstrip(), re.split(r"\s{2,}", match["columns"].strip())))
+        if is_header(line):
+            tables.append(_header(line))
+            check_tables(len(tables))
             continue
         table = next((one for one in reversed(tables) if line.startswith(one.prefix)), None)
         if table is None:
@@ -91,6 +96,12 @@ def _tables(text: str, limits: Limits) -> list[_Table]:
         elif not table.ended:
             _take(table, line.removeprefix(table.prefix), number, limits)
     return tables
+
+
+def _header(line: str) -> _Table:
+    first = _FIRST_TITLE.search(line)
+    assert first is not None
+    return _Table(line[: first.start()].rstrip(), re.split(r"\s{2,}", line[first.end() :].strip()))
 
 
 def _take(table: _Table, row: str, line: int, limits: Limits) -> None:

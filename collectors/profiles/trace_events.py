@@ -250,7 +250,7 @@ def _decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T | None:
     try:
         return decoder.decode(data)
     except msgspec.ValidationError as error:
-        raise ProfileError(f"not as Kineto writes it: {str(error).lower()}") from None
+        raise ProfileError(f"not as Kineto writes it: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     except RecursionError:

@@ -35,14 +35,14 @@ class Limits:
     """What one profile may cost; beyond it the file is refused."""
 
     compressed_bytes: int = 1 << 30
-    unpacked_bytes: int = 4 << 30
+    unpacked_bytes: int = 2 << 30
     ratio: int = 250
     """Unpacked to packed, of what is larger than 64 MiB. Real traces have 10 to 40; gzip can reach 1,030."""
-    text_bytes: int = 64 << 20
+    text_bytes: int = 32 << 20
     """A table of text; the longest seen is 60 KB."""
     document_bytes: int = 1 << 30
     """JSON that has to be in memory as a whole (rocprofv3)."""
-    events: int = 20_000_000
+    events: int = 5_000_000
     name_chars: int = 65_536
     """The longest kernel name seen has 1,646 characters."""
 
@@ -71,9 +71,10 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ProfileError(f"cannot be opened: {reason.lower()}") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ProfileError("no regular file: give the file that the profiler wrote")
     with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ProfileError("no regular file: give the file that the profiler wrote")
         yield file
 
 
