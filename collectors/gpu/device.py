@@ -69,7 +69,7 @@ class Device:
         self._slow_fields: FieldBatch | None = None
         self._gpm: GpmMeter | None = None
         self._mig = MigSlices(door, gpu, f"GPU {index}", self.calls, watch)
-        self._gpm_asked = False
+        self._has_counters: bool | None = None
         self._reasons_seen: Counter[str] = Counter()
         self._reason_samples = 0
 
@@ -108,9 +108,9 @@ class Device:
         if utilization is not None:
             yield from self._gauge("gpu.utilization_ratio", utilization.gpu, 1, 0.01)
             yield from self._gauge("gpu.memory_busy_ratio", utilization.memory, 1, 0.01)
-        if self._slow_fields is None:
-            self._slow_fields = FieldBatch("fields_slow", self.calls, self._read_fields, fields.slow(self._links()))
-        values = self._slow_fields.read()
+        if self._slow_fields is None and (links := self._links()) is not None:
+            self._slow_fields = FieldBatch("fields_slow", self.calls, self._read_fields, fields.slow(links))
+        values = self._slow_fields.read() if self._slow_fields is not None else {}
         read_ns = self.calls.clock()
         yield from self._reasons(values, read_ns)
         yield from self._from_fields(values, read_ns)
@@ -157,18 +157,23 @@ class Device:
             self._mig.refresh()
         else:
             self._mig.close()
-        if not self._gpm_asked:
-            self._gpm_asked = True
-            if self.calls.ask("gpm_supported", self._door.gpm_supported, self.handle):
+        if self._has_counters is None:
+            self._has_counters = self.calls.ask("gpm_supported", self._door.gpm_supported, self.handle)
+            if self._has_counters:
                 self._gpm = GpmMeter(self._door, self.handle, None, self.calls)
 
     def _has_gpm(self) -> bool:
         return self._gpm is not None and not self.calls.capabilities.refused(SAMPLE)
 
-    def _links(self) -> int:
+    def _links(self) -> int | None:
+        """How many NVLinks there are; None where it may be told another time."""
         answers = self.calls.ask("link_count", self._read_fields, [fields.LINK_COUNT])
-        value, code = answers[0] if answers else (0.0, Code.SUCCESS)
-        return int(value) if code == Code.SUCCESS and 0 <= value <= _LINKS_MAX else 0
+        if not answers:
+            return 0 if self.calls.capabilities.refused("link_count") else None
+        value, code = answers[0]
+        if code != Code.SUCCESS:
+            return 0 if self.calls.failed("link_count", code) else None
+        return int(value) if 0 <= value <= _LINKS_MAX else 0
 
     def _sample_reasons(self) -> None:
         bits = self.calls.first(

@@ -213,6 +213,8 @@ class FieldBatch:
                 self._calls.failed(f"field {field.number}", code)
         if choosing:
             self._choose(refused, now_ns)
+        elif refused:
+            self._chosen_ns = None  # another mode, or an answer that only failed at first: choose again
         return {
             name: sum(known[field] for field in way)
             for name, way in self._chosen.items()

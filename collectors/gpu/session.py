@@ -137,7 +137,7 @@ class Session:
                 self._read(device, turn, now_ns, owners, slow=slow, facts=facts)
             except GpuGoneError as error:
                 self.lost[device.index] = sentence(f"GPU {device.index} does not answer any more", error.code)
-                del self.devices[device.index]
+                self.devices.pop(device.index).close()
         if owners is not None:
             self._unseen = owners.problem()
         if slow:

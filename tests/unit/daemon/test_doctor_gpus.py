@@ -20,7 +20,7 @@ def test_a_gpu_is_named_with_what_it_does_not_tell() -> None:
     assert (check.subject, check.level) == ("GPU 0", Level.NOTE)
     assert check.finding.startswith("NVIDIA H100 80GB HBM3, ")
     assert "missing in this driver: event_reasons, gpm_supported, temperature" in check.finding
-    assert "not supported: power_average, sw_thermal" in check.finding
+    assert "not supported: power_average, link_count, sw_thermal" in check.finding
 
 
 def test_a_node_without_a_driver_is_no_fault() -> None:

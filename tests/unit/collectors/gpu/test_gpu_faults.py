@@ -110,6 +110,9 @@ def test_all_comes_back_when_the_cause_is_gone(seed: int, probability: float) ->
         for gpu in "012":
             assert one.value("gpu.sm_clock_hertz", gpu=gpu) > 0
             assert one.value("gpu.memory_used_bytes", gpu=gpu) > 0
+            assert one.value("gpu.nvlink_links_active", gpu=gpu) == 18
+        one.turn().turn()
+        assert all(one.values("gpu.sm_ratio", gpu=gpu) for gpu in "012")
 
 
 @settings(max_examples=60, deadline=None)
@@ -271,3 +274,14 @@ def test_a_gpu_that_is_lost_from_the_start_does_not_hide_the_others() -> None:
         assert one.facts()["gpus"] == "2"
         assert one.values("gpu.answering", gpu="1") == [0.0]
         assert one.value("gpu.sm_clock_hertz", gpu="0") > 0
+
+
+def test_closing_leaves_no_thread_behind() -> None:
+    """However often NVML is opened anew."""
+    before = threading.active_count()
+    for _ in range(5):
+        with lab("lost-gpu") as one:
+            for _ in range(6):
+                one.turn()
+            one.turn(LOST_AGAIN_NS / SECOND)
+    assert threading.active_count() == before
