@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cyclewatch.config.catalogues import KernelRule, kernel_rules
-from cyclewatch.detectors.kernels.gemm import describe
-from cyclewatch.detectors.kernels.identity import NormalForm, normal_form
+from cyclewatch.detectors.kernels.gemm import Gemm, describe
+from cyclewatch.detectors.kernels.identity import MAX_REMEMBERED, NormalForm, normal_form
 from cyclewatch.detectors.kernels.short_name import short_name
 
 
@@ -67,19 +67,21 @@ _SHOWN = 200
 """Characters of a name that is no kernel's."""
 
 
-@functools.lru_cache(maxsize=8192)
 def classify(name: str, kind: str = "kernel") -> KernelIdentity:
     """What the kernel (or copy, fill, CPU operator: `kind` as in `KernelKind`) of this name is.
 
     Any text is a name; where no rule fits, the family is `Family.OTHER`.
     """
+    return _remembered(name, kind) if len(name) <= MAX_REMEMBERED else _identity(name, kind)
+
+
+def _identity(name: str, kind: str) -> KernelIdentity:
     if family := _BY_KIND.get(kind):
         text = " ".join(name[:_SHOWN].split())
         return KernelIdentity(name, text, text, family)
     form = normal_form(name)
     rule = _rule(form)
     gemm = describe(form.key[:_MAX_SEARCHED]) if rule.family in _WITH_TILES else None
-    is_reduction = rule.group == "cublas_split_k" and gemm is None
     return KernelIdentity(
         name=name,
         key=form.key,
@@ -89,11 +91,19 @@ def classify(name: str, kind: str = "kernel") -> KernelIdentity:
         library=rule.library,
         source=rule.source,
         launch_api=rule.launch_api,
-        group=rule.group if not rule.group.endswith("_split_k") or is_reduction or (gemm and gemm.split_k) else "",
+        group="" if _needs_no_reduction(rule, gemm) else rule.group,
         tile=gemm.tile if gemm else "",
         split_k=gemm.split_k if gemm else None,
         truncated=form.truncated,
     )
+
+
+_remembered = functools.lru_cache(maxsize=8192)(_identity)
+
+
+def _needs_no_reduction(rule: KernelRule, gemm: Gemm | None) -> bool:
+    """Whether this is a product in the group of split ones whose name does not say that it is split."""
+    return rule.group.endswith("_split_k") and gemm is not None and not gemm.split_k
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ from cyclewatch.detectors.kernels.spelling import spelled
 MAX_NAME = 16_384
 """Characters of a name that are looked at; what is longer counts as cut. The longest seen in the field has 1,646."""
 
+MAX_REMEMBERED = 2048
+"""Characters of a name whose form is kept; longer ones would fill the memory, and are rare."""
+
 _CUT_MARKS = ("...", "…")
 _SUFFIX = re.compile(r"(?: \[clone [^\]]{1,80}\]|\.kd)$")
 _MANGLED = re.compile(r"_Z[A-Z0-9]")
@@ -41,12 +44,15 @@ class NormalForm:
     truncated: bool
 
 
-@functools.lru_cache(maxsize=8192)
 def normal_form(name: str) -> NormalForm:
     """The normal form of a kernel's name; never fails, however odd the name.
 
     A name ends in "..." or "…" where a table cut it: torch at 55 characters by default, Nsight Systems' own at 100.
     """
+    return _remembered(name) if len(name) <= MAX_REMEMBERED else _form(name)
+
+
+def _form(name: str) -> NormalForm:
     truncated = len(name) > MAX_NAME
     text = name[:MAX_NAME].strip()
     for mark in _CUT_MARKS:
@@ -61,6 +67,9 @@ def normal_form(name: str) -> NormalForm:
         text = _demangled(text)
     spelling = spelled(text, truncated=truncated)
     return NormalForm(spelling.key, spelling.head, truncated and not spelling.whole)
+
+
+_remembered = functools.lru_cache(maxsize=8192)(_form)
 
 
 def same_kernel(one: str, other: str) -> bool:
