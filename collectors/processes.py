@@ -1,6 +1,7 @@
 """Which processes serve: the schedulers known from their rings, and the rest of each server around them."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from cyclewatch.collectors.procfs import FormatError, ProcessStat, parse_childre
 # SGLang names its processes; the kernel keeps the first 15 bytes of a name.
 _DETOKENIZER = "sglang::detoken"
 _DATA_PARALLEL_CONTROLLER = "sglang::data_pa"
+_BYTES_MAX = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class ProcessTree:
     def stat(self, pid: int) -> ProcessStat | None:
         """Name, parent and start of a process; None where there is none, or none that may be seen."""
         try:
-            return parse_stat((self._proc / str(pid) / "stat").read_bytes())
+            return parse_stat(_content(f"{self._proc}/{pid}/stat"))
         except (OSError, FormatError):
             return None
 
@@ -44,7 +46,7 @@ class ProcessTree:
         Raises:
             OSError: they cannot be listed.
         """
-        return _numbers(self._proc)
+        return _numbers(str(self._proc))
 
     def threads(self, pid: int) -> list[int]:
         """Thread ids of a process, its main thread's (equal to `pid`) among them.
@@ -52,7 +54,7 @@ class ProcessTree:
         Raises:
             OSError: the process is gone, or must not be looked at.
         """
-        return _numbers(self._proc / str(pid) / "task")
+        return _numbers(f"{self._proc}/{pid}/task")
 
     def children(self, pid: int) -> list[int]:
         """Process ids of the children of all threads of a process.
@@ -68,7 +70,7 @@ class ProcessTree:
         found: list[int] = []
         for thread in threads:
             with contextlib.suppress(OSError, FormatError):
-                found += parse_children((self._proc / f"{pid}/task/{thread}/children").read_bytes())
+                found += parse_children(_content(f"{self._proc}/{pid}/task/{thread}/children"))
         return found
 
     def _scan(self) -> dict[int, list[int]]:
@@ -119,5 +121,20 @@ def server_processes(schedulers: Sequence[SchedulerProcess], tree: ProcessTree) 
             yield ServerProcess(target, role, "", pid, stat.start_ticks)
 
 
-def _numbers(directory: Path) -> list[int]:
-    return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdecimal())
+# A node has thousands of processes and threads: pathlib would take longer over their names than the kernel over
+# their files.
+
+
+def _numbers(directory: str) -> list[int]:
+    return sorted(int(name) for name in os.listdir(directory) if name.isdecimal())  # noqa: PTH208 (see above)
+
+
+def _content(path: str) -> bytes:
+    content = b""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while piece := os.read(fd, _BYTES_MAX):  # the kernel gives long lists in pieces of a page
+            content += piece
+    finally:
+        os.close(fd)
+    return content

@@ -1,7 +1,7 @@
 """Disks of the node: how busy they are, and what is read and written."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 
 from cyclewatch.collectors.host.counters import CounterFiles
@@ -43,8 +43,8 @@ def whole_disks(sys: Path) -> dict[str, str]:
     return found
 
 
-def parse_diskstats(content: bytes) -> dict[tuple[str, int], int]:
-    """`/proc/diskstats`: counters since boot by device and column.
+def parse_diskstats(content: bytes, disks: Container[str]) -> dict[tuple[str, int], int]:
+    """`/proc/diskstats`: counters since boot of some of its devices, by device and column.
 
     Raises:
         FormatError: a line lacks columns, or has something else than numbers in them.
@@ -55,8 +55,9 @@ def parse_diskstats(content: bytes) -> dict[tuple[str, int], int]:
         if len(columns) < _COLUMNS_MIN:
             raise FormatError("a line of diskstats lacks columns")
         name = columns[2].decode(errors="replace")
-        for column in _COLUMNS:
-            found[name, column] = counter(columns[column])
+        if name in disks:
+            for column in _COLUMNS:
+                found[name, column] = counter(columns[column])
     return found
 
 
@@ -120,30 +121,30 @@ class Disks:
         self._path = proc / "diskstats"
         self._sys = sys
         self._disks: list[str] = []
-        self._files: CounterFiles[str, tuple[str, int]] = CounterFiles(parse_diskstats, whole=True, required=True)
+        self._files: CounterFiles[str, tuple[str, int]] = CounterFiles(
+            lambda content: parse_diskstats(content, self._disks), whole=True, required=True
+        )
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
         """Find the disks."""
         del scene
+        try:
+            disks = list(whole_disks(self._sys))
+        except OSError as error:
+            disks = []
+            yield unreadable(self._sys / "block", error)
+        if len(disks) > DISKS_MAX:
+            yield Failure(str(self._path), f"{len(disks) - DISKS_MAX} disks beyond {DISKS_MAX} are not watched")
+        self._disks = disks[:DISKS_MAX]
         self._files.refresh({"diskstats": self._path}, now_ns)
         yield from self._files.problems
-        try:
-            self._disks = list(whole_disks(self._sys))
-        except OSError as error:
-            self._disks = []
-            yield unreadable(self._sys / "block", error)
-        if len(self._disks) > DISKS_MAX:
-            yield Failure(str(self._path), f"{len(self._disks) - DISKS_MAX} disks beyond {DISKS_MAX} are not watched")
-            del self._disks[DISKS_MAX:]
 
     def advance(self, now_ns: int) -> Iterator[Reading]:
         """What each disk did since the last reading."""
         for counts in self._files.advance(now_ns).values():
-            for disk in self._disks:
-                for column, (name, unit) in _COLUMNS.items():
-                    value = counts.per_s.get((disk, column))
-                    if value is not None:
-                        yield Reading(NODE, name, value * unit, (("disk", disk),))
+            for (disk, column), value in counts.per_s.items():
+                name, unit = _COLUMNS[column]
+                yield Reading(NODE, name, value * unit, (("disk", disk),))
 
     def close(self) -> None:
         """Close the file."""

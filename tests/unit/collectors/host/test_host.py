@@ -268,14 +268,14 @@ def test_vanished_scheduler_is_said_and_the_others_go_on(node: Node) -> None:
 
 def test_unreadable_process_is_a_failure_and_the_others_go_on(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     node.server()
-    iterdir = Path.iterdir
+    listdir = os.listdir
 
-    def refusing(path: Path) -> object:
-        if path == node.fake.proc / str(MAIN) / "task":
-            raise PermissionError(13, "Permission denied", str(path))
-        return iterdir(path)
+    def refusing(path: str) -> list[str]:
+        if path == f"{node.fake.proc}/{MAIN}/task":
+            raise PermissionError(13, "Permission denied", path)
+        return listdir(path)
 
-    monkeypatch.setattr(Path, "iterdir", refusing)
+    monkeypatch.setattr(os, "listdir", refusing)
     assert "task: permission denied: run" in of(node.collect(), Failure)[0]
     assert "scheduler" in {dict(labels)["process"] for _, labels in values(node.collect())}
 
