@@ -1185,6 +1185,9 @@ def _software() -> Iterator[tuple[str, str]]:
 
 def _server_arguments(arguments: Any) -> Iterator[tuple[str, Any]]:
     """The arguments that are set. A flag that is off is left out: there is not room for all that are."""
+    with suppress(Exception):
+        # Later versions leave what was given as it was, and keep elsewhere what they made of it.
+        arguments = arguments.resolved_dict()
     for name in SERVER_ARGUMENTS:
         value = arguments
         for part in name.split("."):

@@ -49,6 +49,24 @@ def test_graph_sizes_are_kept() -> None:
     assert allowed_arguments({"cuda_graph_bs": [1, 2, 4], "cuda_graph_config": as_json}) == expected
 
 
+@pytest.mark.parametrize("resolved", [{"page_size": 16, "api_key": "s3cret"}, RuntimeError("not resolved yet")])
+def test_what_sglang_made_of_the_arguments_counts(resolved: Any) -> None:
+    """In 0.5.23 the arguments stay as they were given; where they cannot be resolved, they have to do."""
+
+    class Arguments:
+        page_size = None
+        tp_size = 2
+
+        def resolved_dict(self) -> dict[str, Any]:
+            if isinstance(resolved, Exception):
+                raise resolved
+            return {**resolved, "tp_size": 2}
+
+    scheduler = SimpleNamespace(device="cuda", server_args=Arguments())
+    expected = {"tp_size": 2} if isinstance(resolved, Exception) else {"tp_size": 2, "page_size": 16}
+    assert plugin.identity(scheduler)["server"] == expected
+
+
 def test_flags_that_are_off_are_left_out() -> None:
     """A zero is no flag."""
     kept = identity(disable_cuda_graph=False, enable_torch_compile=True, cpu_offload_gb=0, page_size=None)["server"]
