@@ -133,9 +133,8 @@ def _print_steps(screen: "Console", profile: "Profile") -> None:
     for graph in profile.graphs[:_STEPS_SHOWN]:
         time_ns = sum(kernel.total_ns for kernel in graph.kernels) / graph.replays
         phase = f" in {graph.phase}" if graph.phase else ""
-        screen.print(
-            f"graph of {len(graph.kernels)} kernels: replayed {graph.replays} times{phase}, {_ms(time_ns)} each"
-        )
+        replays = f"{graph.replays} replay" + ("s" if graph.replays > 1 else "")
+        screen.print(f"graph of {len(graph.kernels)} kernels: {replays}{phase}, {_ms(time_ns)} each")
 
 
 def _print_kernels(screen: "Console", profile: "Profile") -> None:

@@ -29,6 +29,7 @@ COMMANDS = (
     "backtest",
     "status",
     "doctor",
+    "kernels",
     "metrics",
     "profile",
     "profiles",

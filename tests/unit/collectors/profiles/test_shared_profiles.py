@@ -1,5 +1,7 @@
 """Real profiles of every kind; what is expected of each is in their README."""
 
+from functools import cache
+
 import pytest
 
 from cyclewatch.collectors.profiles.read import read_profile
@@ -16,6 +18,7 @@ def table_row(name: str) -> list[str]:
     return [cell.strip() for cell in row.strip("|").split("|")]
 
 
+@cache
 def read(name: str) -> Profile:
     table_row(name)
     return read_profile(SHARED / "data" / ("nsys" if name.endswith(".csv") else "traces") / name)
