@@ -62,10 +62,8 @@ def test_forward_passes_are_watched_where_there_is_no_ring(rings: Path, tmp_path
     )
     with server, Traffic(server.base_url, concurrency=CONCURRENCY, seconds=120), RingTap(rings, CONCURRENCY) as tap:
         began_ns = time.monotonic_ns()
-        detection = {"reference_s": 60, "warmup_s": 0}
-        with Daemon(
-            tmp_path / "daemon", elsewhere, detection, f'[[targets]]\nname = "chat"\nurl = "{server.base_url}"\n'
-        ) as daemon:
+        target = f'[[targets]]\nname = "chat"\nurl = "{server.base_url}"\n'
+        with Daemon(tmp_path / "daemon", elsewhere, {"reference_s": 60, "warmup_s": 0}, target) as daemon:
             waited_s = daemon.wait_for(lambda: daemon.phase("decode"), 60, "watched")
             time.sleep(20)
             phase = daemon.phase("decode")
@@ -75,9 +73,7 @@ def test_forward_passes_are_watched_where_there_is_no_ring(rings: Path, tmp_path
         decodes = tap.records(began_ns, ended_ns)
         launch_ms = float(np.median(decodes[decodes["batch_size"] == CONCURRENCY]["launch_ns"])) / 1e6
     assert phase is not None
-    print(
-        f"watched after {waited_s:.0f} s: decode {phase.median_s * 1e3:.3f} ms of run_batch's {launch_ms:.3f} ms"
-    )
+    print(f"watched after {waited_s:.0f} s: decode {phase.median_s * 1e3:.3f} ms of run_batch's {launch_ms:.3f} ms")
     print(f"{rank['read']} passes, {len(decodes)} records of the ring in all the time")
     assert (rank["rank"], rank["lost"], rank["torn"]) == ("dp0", 0, 0)
     assert 100 < rank["read"] <= len(decodes)
