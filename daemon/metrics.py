@@ -1,6 +1,6 @@
 """What Prometheus reads: counters of the daemon, and the state of every target as the last turn left it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -54,7 +54,7 @@ class StateCollector:
 
     phases: Mapping[str, PhaseState] = field(default_factory=dict)
     rings: Mapping[str, RingState] = field(default_factory=dict)
-    readings: Mapping[str, Reading] = field(default_factory=dict)
+    readings: Sequence[Reading] = ()
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
     store: StoreState = StoreState()
     profile_datagrams_refused: int = 0
@@ -135,7 +135,7 @@ class StateCollector:
 
     def _readings(self) -> Iterator[Metric]:
         by_name: dict[str, list[Reading]] = {}
-        for reading in self.readings.values():
+        for reading in self.readings:
             by_name.setdefault(reading.name, []).append(reading)
         for name, readings in by_name.items():
             quantity = self.quantities[name]

@@ -31,6 +31,7 @@ from cyclewatch.daemon.store.unit import (
     Replaced,
     RingPosition,
     Run,
+    Series,
     StoredLevel,
     StoredRegression,
     StoredSample,
@@ -94,7 +95,7 @@ class Pipeline:
         self._submit = submit
         self._rings: dict[str, RingTrack] = {}
         self._unit = Unit(0)
-        self._readings: dict[str, tuple[Reading, int]] = {}
+        self._readings: dict[Series, tuple[Reading, int]] = {}
         slowest_s = max(settings.engine.interval_s, settings.host.interval_s, settings.gpu.slow_interval_s)
         self._reading_age_ns = int(3e9 * max(_READING_AGE_MIN_S, slowest_s))
         self._identities: dict[str, tuple[ServerIdentity, Now]] = {}
@@ -157,7 +158,7 @@ class Pipeline:
     def _take_reading(self, reading: Reading, at_ns: int, now: Now) -> None:
         stored = StoredSample(reading.target, reading.name, reading.labels, at_ns, reading.value)
         self._unit.samples.append(stored)
-        self._readings[stored.series_key] = reading, now.monotonic_ns
+        self._readings[stored.series] = reading, now.monotonic_ns
 
     def _take_fact(self, fact: Fact, at_ns: int) -> None:
         kept, change = self._environment.note(fact, at_ns)
@@ -408,7 +409,7 @@ class Pipeline:
         self._readings = {key: one for key, one in self._readings.items() if one[1] >= oldest_ns}
         state = self._metrics.state
         state.phases = dict(self._phases)
-        state.readings = {key: reading for key, (reading, _) in self._readings.items()}
+        state.readings = [reading for reading, _ in self._readings.values()]
         state.rings = ring_states(self._rings.values(), now.monotonic_ns)
 
 

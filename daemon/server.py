@@ -127,12 +127,18 @@ class Server:
             self._drain()
 
     def _work(self, turn_s: float) -> None:
-        """One turn: take samples for `turn_s` real seconds, then close and judge windows."""
-        deadline = time.monotonic() + turn_s
-        while (left := deadline - time.monotonic()) > 0 and not self._should_exit.is_set():
-            with contextlib.suppress(queue.Empty):
-                self.pipeline.take(*self._samples.get(timeout=min(left, 0.5)))
+        """One turn: let samples gather for `turn_s` real seconds, take them, and close and judge windows.
+
+        To wake for each of them would cost more than what is done with them.
+        """
+        self._should_exit.wait(turn_s)
+        self._take_all()
         self._turn()
+
+    def _take_all(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self.pipeline.take(*self._samples.get_nowait())
 
     def _turn(self) -> None:
         start_s = time.monotonic()
@@ -146,9 +152,7 @@ class Server:
         """Judge what has been sampled, write what has been judged, close everything."""
         self._schedule.stop()
         self.profiling.stop()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self.pipeline.take(*self._samples.get_nowait())
+        self._take_all()
         self.pipeline.turn(self.clock.now())
         self.pipeline.flush(self.clock.now(), checkpoint=True)
         written = self._writer.stop(_DRAIN_S)

@@ -5,6 +5,7 @@ A sketch counts times in logarithmic bins (DDSketch), so that every quantile of 
 version, number of the first bin, and the counts from there on. The compression's checksum tells damaged bytes.
 """
 
+import math
 import zlib
 from collections.abc import Iterable, Sequence
 
@@ -14,11 +15,14 @@ from ddsketch.ddsketch import BaseDDSketch
 from ddsketch.mapping import LogarithmicMapping
 from ddsketch.store import DenseStore
 
+from cyclewatch.detectors.saved import check_version
+
 RELATIVE_ERROR = 0.01
 """A part of the bytes' meaning, as is the mapping: another one needs another version."""
 
 _VERSION = 1
 _MAPPING = LogarithmicMapping(RELATIVE_ERROR)
+_BINS_A_LOG = 1 / math.log(_MAPPING.gamma)
 _SHORTEST_NS, _LONGEST_NS = 1.0, 2.0**63
 _BINS = _MAPPING.key(_LONGEST_NS) + 1
 _LARGEST_COUNT = 2**53
@@ -31,10 +35,15 @@ def sketch_of(values_ns: npt.ArrayLike) -> bytes:
     Raises:
         ValueError: one is not a number.
     """
-    store = DenseStore()
-    for value in np.clip(np.asarray(values_ns, np.float64), _SHORTEST_NS, _LONGEST_NS).tolist():
-        store.add(_MAPPING.key(value))
-    return _packed(store)
+    values = np.clip(np.asarray(values_ns, np.float64), _SHORTEST_NS, _LONGEST_NS)
+    if not len(values):
+        return _packed([])
+    if np.isnan(values).any():
+        raise ValueError("a time is NaN")
+    # `_MAPPING.key` of each, all at once: one by one they would take half of the time that a window takes.
+    keys = np.ceil(np.log(values) * _BINS_A_LOG).astype(np.int64)
+    first = int(keys.min())
+    return _packed([first, *np.bincount(keys - first).tolist()])
 
 
 def merge(sketches: Iterable[bytes]) -> bytes:
@@ -46,7 +55,10 @@ def merge(sketches: Iterable[bytes]) -> bytes:
     whole = DenseStore()
     for sketch in sketches:
         whole.merge(_unpacked(sketch))
-    return _packed(whole)
+    if not whole.count:
+        return _packed([])
+    counts = whole.bins[whole.min_key - whole.offset : whole.max_key - whole.offset + 1]
+    return _packed([whole.min_key, *map(int, counts)])
 
 
 def quantiles(sketch: bytes, parts: Sequence[float]) -> tuple[float, ...]:
@@ -64,12 +76,9 @@ def quantiles(sketch: bytes, parts: Sequence[float]) -> tuple[float, ...]:
     return tuple(float("nan") if value is None else value for value in values)
 
 
-def _packed(store: DenseStore) -> bytes:
-    numbers = [_VERSION]
-    if store.count:
-        counts = store.bins[store.min_key - store.offset : store.max_key - store.offset + 1]
-        numbers += [store.min_key, *map(int, counts)]
-    return zlib.compress(" ".join(map(str, numbers)).encode())
+def _packed(numbers: Sequence[int]) -> bytes:
+    """The bytes for the number of the first bin and the counts from there on; for nothing where nothing was counted."""
+    return zlib.compress(" ".join(map(str, (_VERSION, *numbers))).encode())
 
 
 def _unpacked(sketch: bytes) -> DenseStore:
@@ -81,8 +90,7 @@ def _unpacked(sketch: bytes) -> DenseStore:
         raise ValueError(f"not a quantile sketch, or a damaged one: {len(sketch)} bytes") from None
     if not inflate.eof or inflate.unused_data:
         raise ValueError(f"a damaged quantile sketch: it does not end where its {len(sketch)} bytes end")
-    if version != _VERSION:
-        raise ValueError(f"a quantile sketch of version {version}; this release reads version {_VERSION}")
+    check_version("a quantile sketch", version, _VERSION)
     store = DenseStore()
     if numbers:
         first, *counts = numbers

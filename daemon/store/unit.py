@@ -14,6 +14,9 @@ from cyclewatch.detectors.series import Level
 from cyclewatch.detectors.tracking import Regression
 from cyclewatch.detectors.windows import CellWindow
 
+Series = tuple[str, str, tuple[tuple[str, str], ...]]
+"""Target, name and labels of a plain series."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -86,8 +89,13 @@ class StoredSample:
     value: float
 
     @property
+    def series(self) -> Series:
+        """The series that it belongs to."""
+        return self.target, self.name, self.labels
+
+    @property
     def series_key(self) -> str:
-        """Unique name of the series."""
+        """Unique name of the series in the store."""
         return "|".join([self.target, self.name, *(f"{key}={value}" for key, value in self.labels)])
 
 

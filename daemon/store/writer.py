@@ -25,7 +25,15 @@ from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.levels import packed_doubt
 from cyclewatch.daemon.store.profile_records import StoredProfile
 from cyclewatch.daemon.store.profiles import profile_row, write_kernels
-from cyclewatch.daemon.store.unit import Replaced, StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
+from cyclewatch.daemon.store.unit import (
+    Replaced,
+    Series,
+    StoredLevel,
+    StoredRegression,
+    StoredSample,
+    StoredWindow,
+    Unit,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +58,7 @@ class StoreWriter:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._run_ids: dict[str, int] = {}
-        self._series_ids: dict[str, int] = {}
+        self._series_ids: dict[Series, int] = {}
         self._give_up_s = math.inf
         self.written = 0
         self.rows = 0
@@ -238,13 +246,14 @@ class StoreWriter:
         return rows
 
     def _series_id(self, connection: Connection, sample: StoredSample) -> int:
-        key = sample.series_key
-        if key not in self._series_ids:
+        series_id = self._series_ids.get(sample.series)
+        if series_id is None:
+            key = sample.series_key
             values = {"key": key, "target": sample.target, "name": sample.name, "labels": dict(sample.labels)}
             _upsert(connection, models.SeriesRow, [values], ("key",))
             query = select(models.SeriesRow.id).where(models.SeriesRow.key == key)
-            self._series_ids[key] = connection.execute(query).scalar_one()
-        return self._series_ids[key]
+            series_id = self._series_ids[sample.series] = connection.execute(query).scalar_one()
+        return series_id
 
     def _regression(self, connection: Connection, row: StoredRegression) -> dict[str, Any]:
         found = row.regression

@@ -6,6 +6,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from ddsketch.mapping import LogarithmicMapping
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,6 +45,15 @@ def test_the_order_of_the_times_does_not_matter(values: list[int], random: Rando
     shuffled = list(values)
     random.shuffle(shuffled)
     assert sketch_of(shuffled) == sketch_of(values)
+
+
+@given(st.floats(1, 2.0**63))
+def test_a_time_is_counted_in_the_bin_that_ddsketch_gives_it(value: float) -> None:
+    """Or, at the very edge of a bin, in its neighbour."""
+    _, first, *counts = map(int, zlib.decompress(sketch_of([value])).split())
+    mapping = LogarithmicMapping(RELATIVE_ERROR)
+    assert counts == [1]
+    assert mapping.key(value * (1 - 1e-13)) <= first <= mapping.key(value * (1 + 1e-13))
 
 
 def test_nothing_is_a_sketch_too() -> None:
@@ -101,7 +111,7 @@ def test_other_bytes_are_refused(other: bytes) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("2 5 1", "version 2; this release reads version 1"),
+        ("2 5 1", "version 2, this release reads 1"),
         ("1 5 -1", "out of range"),
         ("1 -1 1", "out of range"),
         ("1 3000 1", "out of range"),
