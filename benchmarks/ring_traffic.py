@@ -1,6 +1,6 @@
 """A process that writes one ring as a scheduler would: decodes with a prefill now and then, at a steady rate.
 
-    python benchmarks/ring_traffic.py DIRECTORY --rate 300 [--rank 0] [--port 30000] [--past 50]
+    python benchmarks/ring_traffic.py DIRECTORY --rate 300 [--rank 0] [--port 30000] [--past 50] [--threads 0]
 
 It stands in for SGLang in the other benchmarks, and writes through the plugin's own writer until it is terminated.
 """
@@ -10,10 +10,13 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from serving_processes import wait_long
 
 import cyclewatch_sglang as plugin
 
@@ -98,8 +101,13 @@ def write(directory: Path, rate: float, rank: int, port: int, past_s: float) -> 
 
 
 @contextmanager
-def writers(directory: Path, count: int, rate: float, *, port: int = 30000, past_s: float = 0) -> Iterator[None]:
-    """That many writing processes, the ranks of one server; their rings are there when the context begins."""
+def writers(
+    directory: Path, count: int, rate: float, *, port: int = 30000, past_s: float = 0, threads: int = 0
+) -> Iterator[list[int]]:
+    """That many writing processes, the ranks of one server; their rings are there when the context begins.
+
+    Each has `threads` more that mostly wait. Gives the pids.
+    """
     command = [
         sys.executable,
         __file__,
@@ -110,6 +118,8 @@ def writers(directory: Path, count: int, rate: float, *, port: int = 30000, past
         str(port),
         "--past",
         str(past_s),
+        "--threads",
+        str(threads),
     ]
     processes = [subprocess.Popen([*command, "--rank", str(rank)]) for rank in range(count)]
     try:
@@ -118,7 +128,7 @@ def writers(directory: Path, count: int, rate: float, *, port: int = 30000, past
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no {count} rings in {directory}")
             time.sleep(0.05)
-        yield
+        yield [process.pid for process in processes]
     finally:
         for process in processes:
             process.terminate()
@@ -134,7 +144,10 @@ def main() -> None:
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--port", type=int, default=30000)
     parser.add_argument("--past", type=float, default=0, help="seconds of cycles to begin with")
+    parser.add_argument("--threads", type=int, default=0, help="threads that mostly wait, besides")
     options = parser.parse_args()
+    for number in range(options.threads):
+        threading.Thread(target=wait_long, args=(1 + number / options.threads,), daemon=True).start()
     write(options.directory, options.rate, options.rank, options.port, options.past)
 
 
