@@ -84,6 +84,19 @@ def profile_cost(records: Records, began_ns: int, ended_ns: int) -> ProfileCost:
     )
 
 
+def cycles_by_phase(records: Records, began_ns: int, ended_ns: int) -> dict[str, int]:
+    """How many cycles of each phase ended in a stretch of monotonic time: what a profile's totals are divided by."""
+    inside = (
+        (records["kind"] == RecordKind.CYCLE)
+        & (records["end_ns"] > np.uint64(max(0, began_ns)))
+        & (records["end_ns"] <= np.uint64(max(0, ended_ns)))
+    )
+    numbers, counts = np.unique(phases_of(records[inside]), return_counts=True)
+    return {
+        phase_by_number(number).value: count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+    }
+
+
 def _cells(records: Records, phases: Integers) -> Integers:
     """A number for the phase and load bucket of each record, shape (n,)."""
     cells = np.zeros(len(records), np.int64)

@@ -100,7 +100,7 @@ class Daemon:
         """What a command of the command line prints with --json."""
         command = [*COMMAND, *arguments, "--json", "--config", str(self.config)]
         answer = subprocess.run(command, check=False, capture_output=True, timeout=60)
-        assert answer.returncode == 0, answer.stderr.decode()
+        assert answer.returncode == 0, answer.stderr.decode() or answer.stdout.decode()
         return json.loads(answer.stdout)
 
     def regressions(self) -> list[dict[str, Any]]:

@@ -103,9 +103,9 @@ class Recording:
         self.temporary.rename(self.path)
 
 
-def trace(pid: int, operators: int = 40) -> bytes:
-    """A small trace of CPU operators, in Kineto's form."""
-    base_ns = time.time_ns()
+def trace(pid: int, operators: int = 40, began_ns: int | None = None) -> bytes:
+    """A small trace of CPU operators, in Kineto's form; begun at `began_ns` (UTC), or now."""
+    base_ns = (time.time_ns() if began_ns is None else began_ns) - 100_000
     events = [
         {
             "ph": "X",

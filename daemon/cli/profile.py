@@ -73,6 +73,7 @@ def _print_totals(totals: dict[str, Any]) -> None:
         for key, text in (("busy_ns", "busy"), ("idle_ns", "idle"), ("span_ns", "of"))
         if totals.get(key) is not None
     ]
+    parts += [f"{count} {phase} cycles" for phase, count in (totals.get("cycles") or {}).items()]
     if parts:
         console().print(", ".join(parts))
 

@@ -22,6 +22,10 @@ _MEMORY_BYTES = 4 * 2**30
 _CPU_S = 120
 _TIMEOUT_S = 180.0
 _NICE = 10
+KERNELS_MAX = 4096
+"""The longest kept of one profile; real ones have some hundred."""
+
+NAME_CHARS_MAX = 4096
 _TRACE = "/proc/self/fd/0"
 
 
@@ -73,16 +77,16 @@ def reduced(profile: Profile, own_pid: int, *, gpu: bool) -> Reduction:
     if invalid := validity(profile, expect_pid=own_pid, on_gpu=gpu):
         raise ReductionError("; ".join(invalid))
     kernels = []
-    for use in profile.kernels:
+    for use in profile.kernels[:KERNELS_MAX]:
         identity = classify(use.name, use.kind.value)
         kernels.append(
             StoredKernel(
-                key=identity.key,
-                name=use.name,
+                key=_storable(identity.key),
+                name=_storable(use.name),
                 family=identity.family.value,
                 kind=use.kind.value,
-                device=use.device,
-                phase=use.phase,
+                device=_storable(use.device),
+                phase=_storable(use.phase),
                 calls=use.calls,
                 total_ns=use.total_ns,
                 min_ns=use.min_ns,
@@ -91,9 +95,21 @@ def reduced(profile: Profile, own_pid: int, *, gpu: bool) -> Reduction:
                 std_ns=use.std_ns,
             )
         )
-    totals = {**asdict(profile.totals), "device": profile.device, "steps": len(profile.steps)}
-    warnings = tuple(flaw.text for flaw in profile.flaws if gpu or flaw.kind is not FlawKind.NO_KERNELS)
-    return Reduction(totals, tuple(kernels), warnings)
+    totals = {
+        **asdict(profile.totals),
+        "device": profile.device,
+        "steps": len(profile.steps),
+        "recorded_at_ns": profile.started_at_ns,
+    }
+    warnings = [flaw.text for flaw in profile.flaws if gpu or flaw.kind is not FlawKind.NO_KERNELS]
+    if len(profile.kernels) > KERNELS_MAX:
+        warnings.append(f"only the {KERNELS_MAX} longest of {len(profile.kernels)} kernels are kept")
+    return Reduction(totals, tuple(kernels), tuple(warnings))
+
+
+def _storable(text: str) -> str:
+    """A text that every database takes."""
+    return text[:NAME_CHARS_MAX].replace("\0", "").encode(errors="replace").decode()
 
 
 def main() -> int:

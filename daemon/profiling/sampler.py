@@ -1,6 +1,7 @@
 """The sampler: takes profiles when it is decided, notes what each cost, and stops when one costs too much."""
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -9,6 +10,7 @@ import structlog
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.records import Records
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.profiling.board import Board
@@ -19,9 +21,9 @@ from cyclewatch.daemon.profiling.session import Session, Taken
 from cyclewatch.daemon.profiling.subjects import Subject, Subjects
 from cyclewatch.daemon.profiling.switch import Switch
 from cyclewatch.daemon.profiling.taking import Tools, remove
-from cyclewatch.daemon.store.profile_records import ProfileState
+from cyclewatch.daemon.store.profile_records import ProfileState, StoredProfile
 from cyclewatch.daemon.store.unit import Unit
-from cyclewatch.detectors.profile_cost import STRETCH_NS, ProfileCost, profile_cost
+from cyclewatch.detectors.profile_cost import STRETCH_NS, ProfileCost, cycles_by_phase, profile_cost
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +73,7 @@ class Sampler:
         self._clock = clock
         self._stopping = threading.Event()
         self._one_at_a_time = threading.Lock()
-        self._unpriced: list[Taken] = []
+        self._unpriced: deque[Taken] = deque()  # `ask` adds to it from other threads
         self._failures: dict[str, int] = {}
         self._status_ns = -_STATUS_NS
         self.switch = switch
@@ -213,14 +215,15 @@ class Sampler:
 
     def _price(self, now: Now) -> None:
         """Tell what profiles cost, once the cycles after them are known."""
-        due = [one for one in self._unpriced if now.monotonic_ns > _ended_ns(one) + STRETCH_NS + _LATE_NS]
-        self._unpriced = [one for one in self._unpriced if one not in due]
-        for taken in due:
+        while self._unpriced and now.monotonic_ns > _ended_ns(self._unpriced[0]) + STRETCH_NS + _LATE_NS:
+            taken = self._unpriced.popleft()
             view, stretch = taken.subject.view, taken.stretch
             assert view is not None
             assert stretch is not None
-            cost = profile_cost(self._board.records(view.ring.key), stretch.began_ns, _ended_ns(taken))
-            priced = replace(taken.profile, cost=asdict(cost), kernels=None)
+            records = self._board.records(view.ring.key)
+            cost = profile_cost(records, stretch.began_ns, _ended_ns(taken))
+            totals = {**taken.profile.totals, "cycles": _cycles(taken.profile, records, now)}
+            priced = replace(taken.profile, cost=asdict(cost), totals=totals, kernels=None)
             self._submit(Unit(now.wall_ns, profiles=[priced]))
             self._tell_cost(taken, cost, now)
 
@@ -259,6 +262,15 @@ class Sampler:
         log.warning("profiling was switched by hand", on=on)
         self._failures.clear()
         self._tell(now, at_once=True)
+
+
+def _cycles(profile: StoredProfile, records: Records, now: Now) -> dict[str, int]:
+    """Cycles by phase while it recorded; empty where the trace does not tell when that was."""
+    recorded_at_ns, duration_ms = (profile.totals.get(name) for name in ("recorded_at_ns", "duration_ms"))
+    if not recorded_at_ns or not duration_ms:
+        return {}
+    began_ns = recorded_at_ns - (now.wall_ns - now.monotonic_ns)
+    return cycles_by_phase(records, began_ns, began_ns + duration_ms * 10**6)
 
 
 def _ended_ns(taken: Taken) -> int:

@@ -83,7 +83,7 @@ class Session:
             self._profile = replace(
                 self._profile,
                 state=ProfileState.KEPT,
-                totals=reduction.totals,
+                totals={**reduction.totals, "duration_ms": duration_ms},
                 warnings=reduction.warnings,
                 kernels=reduction.kernels,
             )

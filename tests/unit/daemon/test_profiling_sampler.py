@@ -166,6 +166,7 @@ def test_one_at_a_time_and_then_none_for_a_while(lab: Lab) -> None:
 
 def test_cycles_are_marked_while_it_lasts_and_the_cost_is_stored_when_it_is_known(lab: Lab) -> None:
     torch = lab.serve()
+    torch.content = trace(ME, began_ns=time.time_ns() - 10 * SECOND)
     lab.watch()
     lab.cycles(5, seconds=25)
     lab.sampler.tick()
@@ -179,6 +180,7 @@ def test_cycles_are_marked_while_it_lasts_and_the_cost_is_stored_when_it_is_know
     assert priced.key == kept.key
     assert priced.kernels is None
     assert priced.cost["after_ratio"] == pytest.approx(1.2, rel=0.01)
+    assert priced.totals["cycles"] == {"decode": pytest.approx(60, abs=2)}
     assert lab.value("cyclewatch_profile_after_ratio", target="server") == pytest.approx(1.2, rel=0.01)
     assert len(torch.orders) == 1
 

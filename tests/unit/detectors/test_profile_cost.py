@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cyclewatch.collectors.records import RECORD, CycleFlag, ForwardMode, RecordKind, Records
-from cyclewatch.detectors.profile_cost import STRETCH_NS, profile_cost, touched
+from cyclewatch.detectors.profile_cost import STRETCH_NS, cycles_by_phase, profile_cost, touched
 
 SECOND = 10**9
 MS = 10**6
@@ -143,6 +143,15 @@ def test_only_the_stretches_count() -> None:
     assert cost.longest_before_ns is not None
     assert cost.longest_before_ns < 20 * MS
     assert cost.after_ratio == pytest.approx(1, abs=0.01)
+
+
+def test_cycles_are_counted_by_phase() -> None:
+    records = stream()[:100]
+    records["end_ns"] = np.arange(1, 101) * MS
+    records["mode"][:30] = ForwardMode.EXTEND
+    records["kind"][99] = RecordKind.STALL
+    assert cycles_by_phase(records, 20 * MS, 200 * MS) == {"extend": 10, "decode": 69}
+    assert cycles_by_phase(records, -5, 0) == {}
 
 
 @given(shift_s=st.integers(0, 10**6))
