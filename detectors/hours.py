@@ -21,6 +21,7 @@ from cyclewatch.detectors import autoregression
 from cyclewatch.detectors.decision import GONE_RATIO
 from cyclewatch.detectors.phases import Floats, Integers
 from cyclewatch.detectors.robust import clip_outliers, robust_sigma
+from cyclewatch.detectors.saved import check_version
 
 VERSION = 1
 
@@ -228,8 +229,7 @@ class Hours:
             ValueError: the state is of another version.
             KeyError: the state is not one.
         """
-        if state["version"] != VERSION:
-            raise ValueError(f"state of hours of version {state['version']}, this release reads {VERSION}")
+        check_version("state of hours", state["version"], VERSION)
         self._hours.clear()
         self._hours.extend((int(hour), float(level)) for hour, level in state["hours"])
         self._hour = int(state["hour"])

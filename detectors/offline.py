@@ -75,7 +75,8 @@ def detect(values: Floats, settings: Settings | None = None) -> Detection:
     scale = _Scale.of(finite)
     finite = scale.taken_out(finite)
     points, suspicions = [], []
-    shifts = segment(finite, settings.min_length, settings.false_alarm)
+    waves = seasons(finite) if len(finite) <= LONG else None
+    shifts = segment(finite, settings.min_length, settings.false_alarm, waves)
     for shift in shifts:
         point = scale.point(shift, int(index[shift.position]))
         if abs(point.effect) < settings.min_effect:
@@ -84,7 +85,6 @@ def detect(values: Floats, settings: Settings | None = None) -> Detection:
         else:
             points.append(point)
     begin = shifts[-1].position if shifts else 0
-    waves = seasons(finite) if len(finite) <= LONG else None
     recent = most_likely_shift(finite[begin:], settings.min_length, None if waves is None else waves[begin:])
     if recent is not None and recent.p_value < _SUSPICIOUS_P:
         point = scale.point(recent, int(index[begin + recent.position]))

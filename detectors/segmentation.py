@@ -24,12 +24,13 @@ exactly by the values within `_REACH`. Levels shorter than a few blocks are not 
 _ROUNDS_MAX = 8
 
 
-def segment(values: Floats, margin: int, false_alarm: float) -> list[Shift]:
+def segment(values: Floats, margin: int, false_alarm: float, waves: Floats | None = None) -> list[Shift]:
     """All shifts of `values`, shape (n,), in order; levels are at least `margin` values long.
 
-    `false_alarm` is the probability of any shift being found where there is none.
+    `false_alarm` is the probability of any shift being found where there is none. `waves`, shape (n, k), are columns of
+    which no multiple is taken for shifts, as `season.seasons` gives them; above `LONG` values there are none to give.
     """
-    return _Segmentation(values, margin, false_alarm).shifts() if len(values) >= 2 * margin else []
+    return _Segmentation(values, margin, false_alarm, waves).shifts() if len(values) >= 2 * margin else []
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,12 @@ class _Stretch:
 
 
 class _Segmentation:
-    def __init__(self, values: Floats, margin: int, false_alarm: float) -> None:
+    def __init__(self, values: Floats, margin: int, false_alarm: float, waves: Floats | None) -> None:
         self._values = values
         self._margin = margin
         self._alarm = false_alarm
         self._phi = np.zeros(0)
-        self._seasons = seasons(values) if len(values) <= LONG else None  # of longer ones the means have them
+        self._waves = waves
         self._tested: dict[tuple[int, int, int, bytes], Shift | None] = {}
 
     def shifts(self) -> list[Shift]:
@@ -57,7 +58,7 @@ class _Segmentation:
             return self._settle(sorted(self._split(_Stretch(0, n))))
         block = n // _COARSE
         means = self._values[: n // block * block].reshape(-1, block).mean(axis=1)
-        coarse = segment(means, self._margin, self._alarm)
+        coarse = segment(means, self._margin, self._alarm, seasons(means))
         edges = [0, *(shift.position * block for shift in coarse), n]
         last = len(coarse) - 1
         return [
@@ -89,7 +90,7 @@ class _Segmentation:
     def _test(self, stretch: _Stretch, phi: Floats | None = None) -> Shift | None:
         """The most likely shift within a stretch, its position counted from the beginning of the series."""
         rows = slice(stretch.begin, stretch.end)
-        columns = None if self._seasons is None else self._seasons[rows]
+        columns = None if self._waves is None else self._waves[rows]
         shift = most_likely_shift(self._values[rows], self._margin, columns, phi)
         return replace(shift, position=shift.position + stretch.begin) if shift else None
 

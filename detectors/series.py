@@ -18,6 +18,7 @@ from cyclewatch.detectors.load_rows import Row, load_of, rows_of
 from cyclewatch.detectors.online import Direction, Suspicion
 from cyclewatch.detectors.phases import Floats, Phase
 from cyclewatch.detectors.robust import autocorrelation
+from cyclewatch.detectors.saved import check_version
 from cyclewatch.detectors.shift_watch import Change, Kind
 from cyclewatch.detectors.windows import CellWindow
 from cyclewatch.detectors.workload import WorkloadModel
@@ -172,8 +173,7 @@ class SeriesDetector:
             ValueError: the state is of another version.
             KeyError: the state is not one.
         """
-        if state["version"] != VERSION:
-            raise ValueError(f"detector state of version {state['version']}, this release reads {VERSION}")
+        check_version("detector state", state["version"], VERSION)
         self.model = WorkloadModel.from_state(state["model"])
         self._reference = [(int(start_ns), [Row(*row) for row in rows]) for start_ns, rows in state["reference"]]
         self._discarded = int(state["discarded"])

@@ -64,11 +64,6 @@ class Shift:
         """From the old level to the new one."""
         return self.after - self.before
 
-    @property
-    def interval(self) -> tuple[float, float]:
-        """95 % interval of the difference."""
-        return self.difference - Z_95 * self.error, self.difference + Z_95 * self.error
-
 
 def most_likely_shift(
     values: Floats, margin: int, seasons: Floats | None = None, phi: Floats | None = None

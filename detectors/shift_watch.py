@@ -19,6 +19,7 @@ from cyclewatch.detectors.online import Cusum, Direction, Suspicion
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.recent import Recent
 from cyclewatch.detectors.robust import clip_outliers, robust_sigma
+from cyclewatch.detectors.saved import check_version
 from cyclewatch.detectors.shift import Z_95, Shift, most_likely_shift, shift_at, worth_testing
 
 VERSION = 2
@@ -317,8 +318,7 @@ class ShiftWatch:
             ValueError: the state is of another version.
             KeyError: the state is not one.
         """
-        if state["version"] != VERSION:
-            raise ValueError(f"detector state of version {state['version']}, this release reads {VERSION}")
+        check_version("state of a watch", state["version"], VERSION)
         self.discarded = int(state["discarded"])
         self._recent.restore(state["recent"])
         self._origin = state["origin"]

@@ -21,6 +21,7 @@ from cyclewatch.detectors.load_rows import FEATURES, Row, attended_pairs, load_o
 from cyclewatch.detectors.phases import Bools, Floats, Integers, Phase, load_buckets
 from cyclewatch.detectors.random_effects import fit_costs
 from cyclewatch.detectors.robust import long_run_sigma, nonnegative_least_squares, robust_sigma
+from cyclewatch.detectors.saved import check_version
 from cyclewatch.detectors.windows import CellWindow
 
 __all__ = ["FEATURES", "Coefficient", "Explanation", "Offset", "Row", "WorkloadModel", "fit_coefficients", "rows_of"]
@@ -242,8 +243,7 @@ class WorkloadModel:
             ValueError: the state is of another version.
             KeyError: the state is not one.
         """
-        if state["version"] != VERSION:
-            raise ValueError(f"workload model of version {state['version']}, this release reads {VERSION}")
+        check_version("workload model", state["version"], VERSION)
         return cls(
             phase=Phase(state["phase"]),
             coefficients=tuple(state["coefficients"]),
