@@ -11,7 +11,6 @@ _NODE = {
     "stat": "cpu  0 0 0 0 0 0 0 0 0 0\n",
     "loadavg": "0.00 0.00 0.00 1/1 1\n",
     "meminfo": "MemAvailable: 1 kB\n",
-    "diskstats": "",
     "pressure/cpu": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
 }
 """Files that every node has."""

@@ -5,22 +5,27 @@ from collections.abc import Callable, Iterable, Iterator
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery, SchedulerProcess
 from cyclewatch.collectors.host.cpu import NodeCpu
+from cyclewatch.collectors.host.cpu_limits import CpuLimits
 from cyclewatch.collectors.host.disks import Disks
 from cyclewatch.collectors.host.facts import NodeFacts
 from cyclewatch.collectors.host.frequency import CoreFrequency
-from cyclewatch.collectors.host.groups import ServerGroups
+from cyclewatch.collectors.host.group_resources import GroupResources
+from cyclewatch.collectors.host.groups import Groups
 from cyclewatch.collectors.host.infiniband import InfiniBand
 from cyclewatch.collectors.host.memory import NodeMemory
 from cyclewatch.collectors.host.network import Network
 from cyclewatch.collectors.host.other_processes import OtherProcesses
-from cyclewatch.collectors.host.pressure import NodePressure
-from cyclewatch.collectors.host.process_usage import ProcessUsage
+from cyclewatch.collectors.host.pressure import GroupPressure, NodePressure
+from cyclewatch.collectors.host.process_activity import ProcessActivity
+from cyclewatch.collectors.host.process_memory import ProcessMemory
 from cyclewatch.collectors.host.serving_threads import ServingThreads
 from cyclewatch.collectors.host.source import Scene, Source
 from cyclewatch.collectors.host.thermal import ThermalThrottling
 from cyclewatch.collectors.processes import ProcessTree, server_processes
 from cyclewatch.collectors.records import Failure, NoData, Sample
 from cyclewatch.config.settings import Host
+
+PROCESSES_MAX = 128
 
 
 class HostCollector:
@@ -37,25 +42,29 @@ class HostCollector:
 
     def __init__(self, settings: Host, discovery: Discovery) -> None:
         proc, sys = settings.proc, settings.sys
-        usage = ProcessUsage(proc)
+        activity = ProcessActivity(proc)
         servers: tuple[Source, ...] = (
             ServingThreads(proc),
-            usage,
-            CoreFrequency(proc, sys, usage.last_cpu),
-            ServerGroups(proc, sys, settings.cgroup),
+            activity,
+            ProcessMemory(proc),
+            CoreFrequency(proc, sys, activity.last_cpu),
+            CpuLimits(),
+            GroupPressure(),
+            GroupResources(sys),
             Network(proc),
         )
         node: tuple[Source, ...] = (
             NodeCpu(proc),
             NodePressure(proc),
             NodeMemory(proc, sys),
-            ThermalThrottling(sys, usage.last_cpu),
-            Disks(proc, sys),
+            ThermalThrottling(sys, activity.last_cpu),
+            Disks(sys),
             InfiniBand(sys),
         )
         survey: tuple[Source, ...] = (OtherProcesses(proc), NodeFacts(proc, sys))
         self.interval_s = settings.interval_s
         self._proc = proc
+        self._cgroup = settings.cgroup
         self._discovery = discovery
         self._schedulers: tuple[SchedulerProcess, ...] = ()
         self._of_servers = _Round(servers, settings.look_interval_s)
@@ -66,7 +75,7 @@ class HostCollector:
         )
         self.sources = (*servers, *node, *survey)
         self._problems: dict[Source, list[Sample]] = {}
-        self._unseen: list[Sample] = []
+        self._unwatched: list[Sample] = []
         self.quantities = tuple(quantity for source in self.sources for quantity in source.quantities)
 
     def collect(self, now: Now) -> Iterator[Sample]:
@@ -94,7 +103,7 @@ class HostCollector:
                     yield from (sample for sample in samples if not isinstance(sample, Failure | NoData))
         for problems in self._problems.values():
             yield from problems
-        yield from self._unseen
+        yield from self._unwatched
         if errors:
             raise ExceptionGroup("sources of the host collector", errors)
 
@@ -111,7 +120,7 @@ class HostCollector:
         tree = ProcessTree(self._proc)
         processes = tuple(server_processes(self._schedulers, tree))
         seen = {process.pid for process in processes}
-        self._unseen = [
+        self._unwatched = [
             NoData(
                 f"scheduler process {scheduler.pid} of {scheduler.target} is not visible under {self._proc}: it "
                 "has ended, or runs in another pid namespace, which cyclewatch must share"
@@ -120,13 +129,19 @@ class HostCollector:
             if scheduler.pid not in seen
         ]
         if not self._schedulers:
-            self._unseen.append(
+            self._unwatched.append(
                 NoData(
                     "no scheduler process known yet: they are found from their rings, "
                     "which need cyclewatch-sglang installed and CYCLEWATCH_RING_DIR set"
                 )
             )
-        return Scene(processes, tree)
+        left_out = len(processes) - PROCESSES_MAX
+        if left_out > 0:
+            reason = f"{left_out} serving processes beyond {PROCESSES_MAX} are not watched"
+            self._unwatched.append(Failure(str(self._proc), reason))
+        processes = processes[:PROCESSES_MAX]
+        schedulers = [process for process in processes if process.role == "scheduler"]
+        return Scene(processes, tree, Groups(schedulers, self._proc, self._cgroup))
 
 
 class _Round:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from cyclewatch.collectors.host.held import HeldFile
-from cyclewatch.collectors.host.source import unreadable
+from cyclewatch.collectors.host.problems import unreadable
 from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.records import Failure
 

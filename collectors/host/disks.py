@@ -1,11 +1,12 @@
 """Disks of the node: how busy they are, and what is read and written."""
 
 import contextlib
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from cyclewatch.collectors.host.counters import CounterFiles
-from cyclewatch.collectors.host.source import Scene, unreadable
+from cyclewatch.collectors.host.problems import unreadable
+from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Failure, Reading, Sample
@@ -13,17 +14,18 @@ from cyclewatch.collectors.records import NODE, Failure, Reading, Sample
 DISKS_MAX = 16
 
 _SECTOR_BYTES = 512
-"""Of diskstats, whatever the disk's own sectors are."""
+"""Of these counters, whatever the disk's own sectors are."""
 _MS = 1e-3
-_COLUMNS = {
-    5: ("host.disk_read_bytes_per_s", _SECTOR_BYTES),
-    6: ("host.disk_read_ratio", _MS),
-    9: ("host.disk_write_bytes_per_s", _SECTOR_BYTES),
-    10: ("host.disk_write_ratio", _MS),
-    12: ("host.disk_usage_ratio", _MS),
-}
-"""Columns of diskstats, from 0: the reading, and what one of its units is; see Documentation/admin-guide/iostats."""
-_COLUMNS_MIN = 14
+_COLUMNS = (
+    (2, "host.disk_read_bytes_per_s", _SECTOR_BYTES),
+    (3, "host.disk_read_ratio", _MS),
+    (6, "host.disk_write_bytes_per_s", _SECTOR_BYTES),
+    (7, "host.disk_write_ratio", _MS),
+    (9, "host.disk_usage_ratio", _MS),
+)
+"""Columns from 0, the reading, and what one of its units is; see Documentation/block/stat.rst."""
+_UNITS = {name: unit for _, name, unit in _COLUMNS}
+_COLUMNS_MIN = 11
 
 
 def whole_disks(sys: Path) -> dict[str, str]:
@@ -43,22 +45,16 @@ def whole_disks(sys: Path) -> dict[str, str]:
     return found
 
 
-def parse_diskstats(content: bytes, disks: Container[str]) -> dict[tuple[str, int], int]:
-    """`/proc/diskstats`: counters since boot of some of its devices, by device and column.
+def parse_disk(content: bytes) -> dict[str, int]:
+    """`/sys/block/DISK/stat`: sectors and milliseconds since boot, by reading.
 
     Raises:
-        FormatError: a line lacks columns, or has something else than numbers in them.
+        FormatError: there are too few columns, or something else than numbers in them.
     """
-    found = {}
-    for line in content.splitlines():
-        columns = line.split()
-        if len(columns) < _COLUMNS_MIN:
-            raise FormatError("a line of diskstats lacks columns")
-        name = columns[2].decode(errors="replace")
-        if name in disks:
-            for column in _COLUMNS:
-                found[name, column] = counter(columns[column])
-    return found
+    columns = content.split()
+    if len(columns) < _COLUMNS_MIN:
+        raise FormatError("stat of a disk lacks columns")
+    return {name: counter(columns[column]) for column, name, _ in _COLUMNS}
 
 
 class Disks:
@@ -72,16 +68,16 @@ class Disks:
         Quantity(
             "host.disk_usage_ratio",
             "Share of the time that a disk had requests to serve.",
-            "/proc/diskstats",
+            "/sys/block/DISK/stat",
             "host.interval_s",
             ("disk",),
             target="node",
-            cost="7.9 us for all disks",
+            cost="2.1 us a disk",
         ),
         Quantity(
             "host.disk_read_ratio",
             "Time that reads from a disk took, added up, in relation to the time that passed.",
-            "/proc/diskstats",
+            "/sys/block/DISK/stat",
             "host.interval_s",
             ("disk",),
             target="node",
@@ -90,7 +86,7 @@ class Disks:
         Quantity(
             "host.disk_write_ratio",
             "Time that writes to a disk took, added up, in relation to the time that passed.",
-            "/proc/diskstats",
+            "/sys/block/DISK/stat",
             "host.interval_s",
             ("disk",),
             target="node",
@@ -99,7 +95,7 @@ class Disks:
         Quantity(
             "host.disk_read_bytes_per_s",
             "Bytes read from a disk.",
-            "/proc/diskstats",
+            "/sys/block/DISK/stat",
             "host.interval_s",
             ("disk",),
             target="node",
@@ -108,7 +104,7 @@ class Disks:
         Quantity(
             "host.disk_write_bytes_per_s",
             "Bytes written to a disk.",
-            "/proc/diskstats",
+            "/sys/block/DISK/stat",
             "host.interval_s",
             ("disk",),
             target="node",
@@ -117,35 +113,30 @@ class Disks:
     )
     vanished = False
 
-    def __init__(self, proc: Path, sys: Path) -> None:
-        self._path = proc / "diskstats"
+    def __init__(self, sys: Path) -> None:
         self._sys = sys
-        self._disks: list[str] = []
-        self._files: CounterFiles[str, tuple[str, int]] = CounterFiles(
-            lambda content: parse_diskstats(content, self._disks), whole=True, required=True
-        )
+        self._files: CounterFiles[str, str] = CounterFiles(parse_disk)
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
         """Find the disks."""
         del scene
+        directory = self._sys / "block"
         try:
             disks = list(whole_disks(self._sys))
         except OSError as error:
             disks = []
-            yield unreadable(self._sys / "block", error)
+            yield unreadable(directory, error)
         if len(disks) > DISKS_MAX:
-            yield Failure(str(self._path), f"{len(disks) - DISKS_MAX} disks beyond {DISKS_MAX} are not watched")
-        self._disks = disks[:DISKS_MAX]
-        self._files.refresh({"diskstats": self._path}, now_ns)
+            yield Failure(str(directory), f"{len(disks) - DISKS_MAX} disks beyond {DISKS_MAX} are not watched")
+        self._files.refresh({disk: directory / disk / "stat" for disk in disks[:DISKS_MAX]}, now_ns)
         yield from self._files.problems
 
     def advance(self, now_ns: int) -> Iterator[Reading]:
         """What each disk did since the last reading."""
-        for counts in self._files.advance(now_ns).values():
-            for (disk, column), value in counts.per_s.items():
-                name, unit = _COLUMNS[column]
-                yield Reading(NODE, name, value * unit, (("disk", disk),))
+        for disk, counts in self._files.advance(now_ns).items():
+            for name, rate in counts.per_s.items():
+                yield Reading(NODE, name, rate * _UNITS[name], (("disk", disk),))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close all files."""
         self._files.close()

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cyclewatch.collectors.host.held import HeldFile
-from cyclewatch.collectors.host.source import PROCESS_LABELS, Scene, series, unreadable
+from cyclewatch.collectors.host.labels import PROCESS_LABELS, series
+from cyclewatch.collectors.host.problems import unreadable
+from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.processes import ServerProcess
 from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.quantities import Quantity

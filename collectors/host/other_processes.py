@@ -5,7 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from cyclewatch.collectors.host.source import Scene, unreadable
+from cyclewatch.collectors.host.problems import unreadable
+from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Reading, Sample
 

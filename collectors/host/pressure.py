@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from cyclewatch.collectors.host.cgroup import UNIFIED
 from cyclewatch.collectors.host.counters import CounterFiles
-from cyclewatch.collectors.host.source import Labels, Scene
+from cyclewatch.collectors.host.labels import Labels, Series
+from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, NoData, Reading, Sample
@@ -78,6 +80,51 @@ class NodePressure:
                 # All work of a node that lacks CPU never stands still: the kernel prints a 0 there.
                 if labels != (("resource", "cpu"), ("kind", "full")):
                     yield Reading(NODE, "host.pressure_ratio", ratio, labels)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._files.close()
+
+
+class GroupPressure:
+    """Of the control groups that schedulers are in; a server has the worst of its groups."""
+
+    quantities = (
+        Quantity(
+            "host.cgroup_pressure_ratio",
+            "Share of the time that some or all (`full`) work of the server's group was stalled for a resource.",
+            "{cpu,memory,io,irq}.pressure of the control group, version 2",
+            "host.interval_s",
+            PRESSURE_LABELS,
+            cost="2.0 us a resource",
+        ),
+    )
+    vanished = False
+
+    def __init__(self) -> None:
+        self._targets: Mapping[Path, set[str]] = {}
+        self._files: CounterFiles[tuple[Path, str], str] = CounterFiles(parse_pressure)
+
+    def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
+        """Find the groups."""
+        self._targets = scene.groups.own(UNIFIED)
+        paths = {
+            (directory, resource): directory / f"{resource}.pressure"
+            for directory in self._targets
+            for resource in RESOURCES
+        }
+        self._files.refresh(paths, now_ns)
+        yield from self._files.problems
+
+    def advance(self, now_ns: int) -> Iterator[Reading]:
+        """Shares of the time since the last reading."""
+        worst: dict[Series, float] = {}
+        for (directory, resource), counts in self._files.advance(now_ns).items():
+            for labels, ratio in ratios(resource, counts.per_s):
+                for target in self._targets[directory]:
+                    worst[target, labels] = max(worst.get((target, labels), 0.0), ratio)
+        for (target, labels), ratio in worst.items():
+            yield Reading(target, "host.cgroup_pressure_ratio", ratio, labels)
 
     def close(self) -> None:
         """Close all files."""

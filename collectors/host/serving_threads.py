@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from cyclewatch.collectors.host.source import PROCESS_LABELS, Scene, Series, series, unreadable
+from cyclewatch.collectors.host.labels import PROCESS_LABELS, Series, series
+from cyclewatch.collectors.host.problems import unreadable
+from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.host.threads import Thread, ThreadTimes
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Failure, Reading, Sample

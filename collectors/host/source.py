@@ -1,28 +1,22 @@
-"""The seam every source of the host collector fits, and what sources have in common."""
+"""The seam every source of the host collector fits."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
+from cyclewatch.collectors.host.groups import Groups
 from cyclewatch.collectors.processes import ProcessTree, ServerProcess
-from cyclewatch.collectors.procfs import FormatError
 from cyclewatch.collectors.quantities import Quantity
-from cyclewatch.collectors.records import Failure, Reading, Sample
-
-Labels = tuple[tuple[str, str], ...]
-Series = tuple[str, Labels]
-"""Target and labels."""
-
-PROCESS_LABELS = ("process", "rank")
+from cyclewatch.collectors.records import Reading, Sample
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a look around has found: the processes of all servers, and the tree that they stand in."""
+    """What a look around has found: the processes of all servers, the tree that they stand in, their control groups."""
 
     processes: tuple[ServerProcess, ...]
     tree: ProcessTree
+    groups: Groups
 
     @property
     def schedulers(self) -> tuple[ServerProcess, ...]:
@@ -57,22 +51,3 @@ class Source(Protocol):
     def close(self) -> None:
         """Close all files; the next look starts anew."""
         ...
-
-
-def series(process: ServerProcess) -> Series:
-    """Target and labels of a process's readings; processes of one role without ranks share them."""
-    rank = (("rank", process.rank),) if process.rank else ()
-    return process.target, (("process", process.role), *rank)
-
-
-def unreadable(path: Path, error: OSError | FormatError) -> Failure:
-    """One sentence about a file that cannot be read, with the mend."""
-    if isinstance(error, FormatError):
-        reason = f"{error}: is the kernel's own file mounted there?"
-    elif isinstance(error, PermissionError):
-        reason = "permission denied: run cyclewatch as the server's user, or mount /proc without hidepid"
-    elif isinstance(error, FileNotFoundError):
-        reason = "no such file: is the host's file system mounted there, and do host.proc and host.sys name it?"
-    else:
-        reason = error.strerror or type(error).__name__
-    return Failure(str(path), f"{path}: {reason}")

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cyclewatch.collectors.host.counters import SINGLE, CounterFiles, parse_single
-from cyclewatch.collectors.host.source import PROCESS_LABELS, Labels, Scene, series
+from cyclewatch.collectors.host.labels import PROCESS_LABELS, Labels, series
+from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.processes import ServerProcess
 from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.quantities import Quantity

@@ -9,14 +9,15 @@ from hypothesis import strategies as st
 
 from cyclewatch.collectors.host.counters import parse_single
 from cyclewatch.collectors.host.cpu import parse_cpu_modes, parse_load
-from cyclewatch.collectors.host.disks import parse_diskstats
+from cyclewatch.collectors.host.disks import parse_disk
 from cyclewatch.collectors.host.facts import count_cpus, parse_choice, parse_cpu_facts
 from cyclewatch.collectors.host.frequency import parse_cpuinfo_hertz
 from cyclewatch.collectors.host.infiniband import parse_port_counter
 from cyclewatch.collectors.host.memory import parse_meminfo, parse_numastat
 from cyclewatch.collectors.host.network import parse_interfaces
 from cyclewatch.collectors.host.pressure import parse_pressure
-from cyclewatch.collectors.host.process_usage import parse_io, parse_status, parse_usage
+from cyclewatch.collectors.host.process_activity import parse_activity, parse_switches
+from cyclewatch.collectors.host.process_memory import parse_io, parse_memory
 from cyclewatch.collectors.procfs import COUNTER_MAX, FormatError
 
 COUNTERS = st.integers(0, COUNTER_MAX)
@@ -24,7 +25,7 @@ PARSERS: tuple[Callable[[bytes], object], ...] = (
     parse_single,
     parse_cpu_modes,
     parse_load,
-    lambda content: parse_diskstats(content, {"a"}),
+    parse_disk,
     parse_cpuinfo_hertz,
     parse_port_counter,
     parse_meminfo,
@@ -32,8 +33,9 @@ PARSERS: tuple[Callable[[bytes], object], ...] = (
     parse_interfaces,
     parse_pressure,
     parse_io,
-    parse_status,
-    parse_usage,
+    parse_memory,
+    parse_activity,
+    parse_switches,
 )
 WORDS = st.sampled_from(b"cpu some full total= total=7 eth0: processor cpu\tMHz : (a) VmRSS: 1.5".split(b" "))
 LINES = st.lists(WORDS | st.integers(-9, 2**65).map(lambda number: b"%d" % number) | st.binary(max_size=4), max_size=60)
@@ -82,9 +84,13 @@ def test_load_is_read_back(hundredths: int) -> None:
 
 @pytest.mark.parametrize("tail", ["", " 0 0 0 0", " 0 0 0 0 5 6"], ids=["Linux 4.17", "4.18", "5.5"])
 def test_disks_of_every_version_are_read(tail: str) -> None:
-    line = f" 259       0 nvme0n1 1 2 3 4 5 6 7 8 9 10 11{tail}\n"
-    found = parse_diskstats(line.encode() + line.replace("nvme0n1", "loop0").encode(), {"nvme0n1"})
-    assert found == {("nvme0n1", 5): 3, ("nvme0n1", 6): 4, ("nvme0n1", 9): 7, ("nvme0n1", 10): 8, ("nvme0n1", 12): 10}
+    assert parse_disk(f"       1        2  3 4 5 6 7 8 9 10 11{tail}\n".encode()) == {
+        "host.disk_read_bytes_per_s": 3,
+        "host.disk_read_ratio": 4,
+        "host.disk_write_bytes_per_s": 7,
+        "host.disk_write_ratio": 8,
+        "host.disk_usage_ratio": 10,
+    }
 
 
 @pytest.mark.parametrize("name", ["eth0", "eth0:1", "enp1s0f0np0"])
