@@ -12,7 +12,8 @@ from pathlib import Path
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.host.counters import Counts
-from cyclewatch.collectors.host.source import Labels, unreadable
+from cyclewatch.collectors.host.labels import Labels
+from cyclewatch.collectors.host.problems import unreadable
 from cyclewatch.collectors.procfs import FormatError, named_counters, parse_schedstat
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Reading, Sample
