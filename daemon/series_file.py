@@ -8,18 +8,14 @@ import csv
 import io
 import json
 import math
-from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-import numpy as np
-
-from cyclewatch.detectors.covariates import FEATURES, Covariates, usable_values
-from cyclewatch.detectors.phases import Bools, Floats, Integers, Phase
+from cyclewatch.daemon.printable import SHOWN_MAX, printable, shown
+from cyclewatch.daemon.series_rows import Rows, Series, SeriesFileError, Time
+from cyclewatch.detectors.covariates import FEATURES
 
 MAX_BYTES = 512 << 20
 MAX_JSON_BYTES = 64 << 20
@@ -27,42 +23,13 @@ MAX_JSON_BYTES = 64 << 20
 
 MAX_ROWS = 10_000_000
 MAX_LINE = 1 << 20
-MAX_PHASES = 64
 
 STANDARD_INPUT = "-"
 
-Time = str | int | float | None
-"""A time as it stands in the file."""
-
 _COLUMNS = ("time", "value", "phase", *FEATURES)
 _MISSING = frozenset({"", "null", "none", "na", "n/a", "-"})
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHOWN = 40
 _NAMED_MAX = 3
 _BOM = b"\xef\xbb\xbf"
-
-
-class SeriesFileError(Exception):
-    """A file that cannot be used; the message names file, line and mend."""
-
-
-@dataclass(frozen=True)
-class Series:
-    """A series of n rows, as in its file.
-
-    `values`, shape (n,), are NaN where they cannot be used. `order`, shape (m,), are the rows in order of time, without
-    those that a later one with the same time replaces. `times` has the n times, or is None.
-    """
-
-    values: Floats
-    order: Integers
-    times: Sequence[Time] | None
-    covariates: Covariates | None
-    warnings: tuple[str, ...]
-
-    def time(self, row: int) -> Time:
-        """The time of a row, as in the file."""
-        return None if self.times is None else self.times[row]
 
 
 def read_series_file(path: Path) -> Series:
@@ -103,17 +70,6 @@ def read_series(stream: BinaryIO, name: str) -> Series:
         return _read_json(buffered) if first == b"{" else _read_csv(buffered)
 
 
-def printable(text: str, most: int | None = None) -> str:
-    """`text` without characters that could disturb a terminal, and not longer than `most` (None: any length)."""
-    if most is not None and len(text) > most:
-        text = f"{text[:most]}…"
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
-
-
-def _shown(cell: object) -> str:
-    return f"'{printable(str(cell), _SHOWN)}'"
-
-
 @contextmanager
 def _buffered(stream: BinaryIO) -> Iterator[io.BufferedReader]:
     raw: Any = stream  # any readable stream will do, a buffered one too
@@ -138,162 +94,6 @@ def _too_large(limit: int) -> str:
 
 def _too_many_rows() -> str:
     return f"more than {MAX_ROWS:,} rows: give a part of it, or means of several rows each"
-
-
-class _Times(Sequence[Time]):
-    """Times as text in one piece of memory: ten million strings would take ten times as much."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-        self._ends = array("q", [0])
-
-    def append(self, text: str) -> None:
-        self._bytes += text.encode()
-        self._ends.append(len(self._bytes))
-
-    def __len__(self) -> int:
-        return len(self._ends) - 1
-
-    def __getitem__(self, row: Any) -> Any:  # noqa: ANN401 (the signature of a sequence; slices are not used)
-        text = self._bytes[self._ends[row] : self._ends[row + 1]].decode()
-        with suppress(ValueError):
-            return int(text)
-        number = _number_or_none(text)
-        return number if number is not None and math.isfinite(number) else text or None
-
-
-class _Clock:
-    """What times are sorted by: numbers, or microseconds since 1970, as the first time that is either is written.
-
-    NaN for what is strange. Naive ISO times are taken as UTC.
-    """
-
-    def __init__(self) -> None:
-        self.keys = array("d")
-        self._dates: bool | None = None
-
-    def append(self, time: object) -> None:
-        number = _number_or_none(time)
-        key = _instant(time) if number is None or not math.isfinite(number) else number
-        dated = number is None
-        if not math.isnan(key) and self._dates is None:
-            self._dates = dated
-        self.keys.append(key if dated == self._dates else math.nan)
-
-
-def _number_or_none(time: object) -> float | None:
-    if isinstance(time, bool) or not isinstance(time, str | int | float):
-        return None
-    try:
-        return float(time)
-    except (ValueError, OverflowError):
-        return None
-
-
-def _instant(time: object) -> float:
-    if not isinstance(time, str):
-        return math.nan
-    try:
-        moment = datetime.fromisoformat(time.strip())
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return float((moment - _EPOCH) // timedelta(microseconds=1))
-    except (ValueError, OverflowError):
-        return math.nan
-
-
-class _Rows:
-    """What was read so far, packed; `columns` are those of the file, by the names that are known."""
-
-    def __init__(self, columns: Sequence[str]) -> None:
-        self.numbers = {name: array("d") for name in ("value", *FEATURES) if name in columns}
-        self.times: _Times | list[Time] | None = _Times() if "time" in columns else None
-        self.clock = _Clock()
-        self.phases = array("b")
-        self.phase_names: dict[str, int] = {}
-        self.has_phases = "phase" in columns
-
-    def add_phase(self, name: str) -> None:
-        name = name.strip() or Phase.OTHER.value
-        if name not in self.phase_names and len(self.phase_names) == MAX_PHASES:
-            raise SeriesFileError(f"more than {MAX_PHASES} phases: is this column the kind of work?")
-        self.phases.append(self.phase_names.setdefault(name, len(self.phase_names)))
-
-    def series(self, warnings: list[str]) -> Series:
-        """All of it, sorted by time, with what had to be left out."""
-        values = np.array(self.numbers["value"])
-        finite = np.isfinite(values)
-        values = np.where(finite, values, np.nan)
-        if len(values) == 0:
-            warnings.append("there are no values")
-        elif not finite.all():
-            warnings.append(f"{_count(~finite)} of {len(values)} values are empty or not finite: left out")
-        covariates = self._covariates(len(values))
-        if covariates is not None:
-            unusable = finite & ~usable_values(values, covariates)
-            if unusable.any():
-                warnings.append(
-                    f"{_count(unusable)} of {len(values)} values are not above 0, or their load is not known: left out"
-                )
-            values = np.where(unusable, np.nan, values)
-        order = np.arange(len(values))
-        if self.times is not None:
-            order = _in_order(np.array(self.clock.keys), self.times, warnings)
-        return Series(values, order, self.times, covariates, tuple(warnings))
-
-    def _covariates(self, n: int) -> Covariates | None:
-        load = {name: np.array(self.numbers[name]) for name in FEATURES if name in self.numbers}
-        if not load and not self.has_phases:
-            return None
-        if not self.has_phases:
-            return Covariates(np.zeros(n, np.int64), ("",), load)
-        return Covariates(np.array(self.phases, np.int64), tuple(self.phase_names), load)
-
-
-def _count(which: Any) -> int:  # noqa: ANN401 (an array of truth values)
-    return int(np.count_nonzero(which))
-
-
-def _in_order(keys: Floats, times: Sequence[Time], warnings: list[str]) -> Integers:
-    """Rows in order of their keys, shape (m,): strange times stay behind the row before, of equal ones the last."""
-    rows = np.arange(len(keys))
-    strange = np.isnan(keys)
-    if strange.any():
-        row = int(np.argmax(strange))
-        warnings.append(
-            f"{_count(strange)} of {len(keys)} times are neither numbers nor ISO 8601 like the others, the first "
-            f"{_shown(times[row] or '')} at row {row}: left where they are"
-        )
-    last_known = np.maximum.accumulate(np.where(strange, -1, rows))
-    filled = np.where(last_known >= 0, keys[last_known], -np.inf)
-    back = np.flatnonzero(filled[1:] < filled[:-1])
-    if len(back):
-        warnings.append(f"times go back, first at row {back[0] + 1}: sorted by time")
-    order: Integers = np.argsort(filled, kind="stable")
-    order = order[_last_of_equal(filled[order], strange[order], order, times)]
-    if len(order) < len(keys):
-        warnings.append(f"rows left out because a later row has the same time: {len(keys) - len(order)}")
-    return order
-
-
-def _last_of_equal(keys: Floats, strange: Bools, order: Integers, times: Sequence[Time]) -> Bools:
-    """Which rows to keep, shape (n,), of rows in `order`, which have sorted keys: the last of those with equal times.
-
-    Large numbers may have equal keys and differ as written.
-    """
-    keep = np.ones(len(keys), np.bool_)
-    latest: dict[Time, int] = {}
-    run_end = -1
-    for position in (int(one) for one in np.flatnonzero(keys[1:] == keys[:-1])):
-        if position != run_end:
-            latest = {} if strange[position] else {times[int(order[position])]: position}
-        run_end = position + 1
-        if strange[run_end]:
-            continue
-        time = times[int(order[run_end])]
-        if time in latest:
-            keep[latest[time]] = False
-        latest[time] = run_end
-    return keep
 
 
 def _lines(text: TextIO) -> Iterator[str]:
@@ -322,7 +122,7 @@ def _read_csv(stream: io.BufferedReader) -> Series:
         ignored = [name for name in names if name not in _COLUMNS]
         if ignored:
             warnings.append(_ignored("column", ignored))
-        rows = _Rows(names)
+        rows = Rows(names)
         if not is_header:
             _add_row(rows, names, first, reader.line_num)
         blanks = 0
@@ -359,11 +159,11 @@ def _header(first: list[str], line: int) -> tuple[list[str], bool]:
         return (["value"] if len(names) == 1 else ["time", "value"]), False
     if len(names) > 2 and all(_cell(name) is not None for name in names[1:]):  # noqa: PLR2004
         raise SeriesFileError(f"line {line}: {len(names)} columns without names: begin with a line as time,value,phase")
-    there = ", ".join(printable(cell.strip(), _SHOWN) for cell in first[:_NAMED_MAX])
+    there = ", ".join(printable(cell.strip(), SHOWN_MAX) for cell in first[:_NAMED_MAX])
     raise SeriesFileError(f"line {line}: no column is named value (there are: {there}): name one so")
 
 
-def _add_row(rows: _Rows, names: list[str], row: list[str], line: int) -> None:
+def _add_row(rows: Rows, names: list[str], row: list[str], line: int) -> None:
     if len(row) != len(names):
         more = len(row) > len(names)
         mend = "is there a comma inside a number?" if more else "leave cells empty, but keep their commas"
@@ -372,12 +172,10 @@ def _add_row(rows: _Rows, names: list[str], row: list[str], line: int) -> None:
         if name in rows.numbers:
             number = _cell(cell)
             if number is None:
-                raise SeriesFileError(f"line {line}: {name} {_shown(cell)} is no number: mend it or leave it empty")
+                raise SeriesFileError(f"line {line}: {name} {shown(cell)} is no number: mend it or leave it empty")
             rows.numbers[name].append(number)
         elif name == "time":
-            assert isinstance(rows.times, _Times)
-            rows.times.append(cell.strip())
-            rows.clock.append(cell)
+            rows.add_time(cell)
         elif name == "phase":
             rows.add_phase(cell)
 
@@ -395,7 +193,7 @@ def _cell(text: str) -> float | None:
 
 
 def _ignored(kind: str, names: list[str]) -> str:
-    named = ", ".join(_shown(name) for name in names[:_NAMED_MAX])
+    named = ", ".join(shown(name) for name in names[:_NAMED_MAX])
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return f"ignored {kind}{'s' if len(names) > 1 else ''} {named}{more}: known are {', '.join(_COLUMNS)}"
 
@@ -424,14 +222,12 @@ def _series_of(columns: dict[str, Any]) -> Series:
     _check_lengths({("values" if name == "value" else name): columns[name] for name in known})
     ignored = [name for name in columns if name not in (*_COLUMNS, "name")]
     warnings = [_ignored("key", ignored)] if ignored else []
-    rows = _Rows(known)
+    rows = Rows(known)
     for name, numbers in rows.numbers.items():
         key = "values" if name == "value" else name
         numbers.extend(_entry(one, f"{key}[{row}]") for row, one in enumerate(columns[name]))
     if rows.times is not None:
-        rows.times = [_given_time(one) for one in columns["time"]]
-        for time in rows.times:
-            rows.clock.append(time)
+        rows.take_times([_given_time(one) for one in columns["time"]])
     for row, one in enumerate(columns["phase"] if rows.has_phases else ()):
         if not isinstance(one, str | int | None):
             raise SeriesFileError(f"phase[{row}]: {_json_kind(one)} is no text: name the kind of work, as decode")
@@ -473,7 +269,7 @@ def _given_time(one: object) -> Time:
 def _json_kind(one: object) -> str:
     """A JSON value for people; never the inside of lists, which may be deep."""
     if isinstance(one, str):
-        return _shown(one)
+        return shown(one)
     if isinstance(one, dict | list):
         return "an object" if isinstance(one, dict) else "a list"
     return str(one).lower()

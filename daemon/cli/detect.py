@@ -12,7 +12,7 @@ import typer
 from cyclewatch.daemon.cli.common import EXIT_ERROR, JsonOption, console
 
 if TYPE_CHECKING:
-    from cyclewatch.daemon.series_file import Series
+    from cyclewatch.daemon.series_rows import Series
     from cyclewatch.detectors.covariates import PhaseDetection
     from cyclewatch.detectors.offline import Settings
     from cyclewatch.detectors.phases import Floats
@@ -52,7 +52,8 @@ def detect(
 
     With columns phase, batch_size, new_tokens or kv_tokens beside the value, what the load explains is taken out first.
     """
-    from cyclewatch.daemon.series_file import STANDARD_INPUT, SeriesFileError, read_series, read_series_file
+    from cyclewatch.daemon.series_file import STANDARD_INPUT, read_series, read_series_file
+    from cyclewatch.daemon.series_rows import SeriesFileError
     from cyclewatch.detectors.offline import Settings
 
     if files.count(STANDARD_INPUT) > 1:
@@ -140,7 +141,8 @@ def _json_value(value: Any) -> Any:  # noqa: ANN401 (any JSON value)
 def _print(file: str, series: "Series", found: "list[PhaseDetection]") -> None:
     from rich.table import Table
 
-    from cyclewatch.daemon.series_file import STANDARD_INPUT, printable
+    from cyclewatch.daemon.printable import printable
+    from cyclewatch.daemon.series_file import STANDARD_INPUT
 
     screen = console()
     points = _points(series, found, "change_points")
@@ -188,7 +190,7 @@ def _percent(ratio: float | None) -> str:
 
 
 def _text(value: object) -> str:
-    from cyclewatch.daemon.series_file import printable
+    from cyclewatch.daemon.printable import printable
 
     return "-" if value is None else printable(str(value), _CELL)
 

@@ -59,7 +59,7 @@ def kernels(
 
 
 def _print(screen: "Console", file: Path, profile: "Profile") -> None:
-    from cyclewatch.daemon.series_file import printable
+    from cyclewatch.daemon.printable import printable
 
     place = [profile.format.value]
     place += [profile.device] if profile.device else []
@@ -114,8 +114,8 @@ def _print_families(screen: "Console", profile: "Profile") -> None:
 def _print_steps(screen: "Console", profile: "Profile") -> None:
     from rich.table import Table
 
+    from cyclewatch.daemon.printable import printable
     from cyclewatch.daemon.reports.kernels import step_summaries
-    from cyclewatch.daemon.series_file import printable
 
     if not profile.steps:
         return
@@ -140,8 +140,8 @@ def _print_steps(screen: "Console", profile: "Profile") -> None:
 def _print_kernels(screen: "Console", profile: "Profile") -> None:
     from rich.table import Table
 
+    from cyclewatch.daemon.printable import printable
     from cyclewatch.daemon.reports.kernels import whole_time_ns
-    from cyclewatch.daemon.series_file import printable
     from cyclewatch.detectors.kernels import classify
 
     phases, devices = ({getattr(use, what) for use in profile.kernels} - {""} for what in ("phase", "device"))
@@ -192,8 +192,8 @@ def _print_ranks(screen: "Console", read: "list[tuple[Path, Profile]]") -> None:
     """The files beside one another: the rank with the least communication is the one that the others wait for."""
     from rich.table import Table
 
+    from cyclewatch.daemon.printable import printable
     from cyclewatch.daemon.reports.kernels import families
-    from cyclewatch.daemon.series_file import printable
     from cyclewatch.detectors.kernels import Family
 
     table = Table(title="all files", title_justify="left")

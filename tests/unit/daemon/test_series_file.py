@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cyclewatch.daemon import series_file
-from cyclewatch.daemon.series_file import Series, SeriesFileError, printable, read_series, read_series_file
+from cyclewatch.daemon.printable import printable
+from cyclewatch.daemon.series_file import read_series, read_series_file
+from cyclewatch.daemon.series_rows import Series, SeriesFileError
 
 
 def read(data: str | bytes) -> Series:
