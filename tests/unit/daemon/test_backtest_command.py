@@ -8,48 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner, Result
 
-from cyclewatch.daemon.cli.app import app
-from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.unit import StoredLevel, Unit
-from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.online import Direction
 from cyclewatch.detectors.series import Level
 from cyclewatch.detectors.shift_watch import Change, Kind
 from cyclewatch.detectors.tracking import Regression, Tracker
+from shell import Shell
 from units import RUN, SECOND, stored
 
 GOLDEN = Path(__file__).parents[2] / "golden/backtest.json"
 BEGAN_NS = 1_800_000_000 * SECOND
 WINDOWS = 1500
 STEP_AT = 800
-WIDE = {"COLUMNS": "160", "TERM": "dumb"}
-
-
-class Past:
-    """A store with levels of simulated windows, and the command line that looks at it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.database = directory / "cyclewatch.db"
-        self.config = directory / "cyclewatch.toml"
-        self.config.write_text(f"state_dir = '{directory}'\n")
-
-    def store(self, *units: Unit) -> None:
-        engine = open_database(f"sqlite:///{self.database}", create=True)
-        writer = StoreWriter(engine, 10)
-        for one in units:
-            writer.write(one)
-        engine.dispose()
-
-    def run(self, *words: str) -> Result:
-        return CliRunner().invoke(app, ["backtest", *words, "-c", str(self.config)], env=WIDE)
-
-    def json(self, *words: str) -> Any:
-        result = self.run(*words, "--json")
-        assert result.exit_code == 0, result.stderr
-        return json.loads(result.stdout)
 
 
 def levels(*, rank: str = "tp0", phase: str = "decode", run: str = RUN.key, step: float = 0.03) -> list[StoredLevel]:
@@ -81,8 +53,9 @@ def flagged_then() -> Regression:
 
 
 @pytest.fixture(name="past")
-def _past(tmp_path: Path) -> Past:
-    past = Past(tmp_path)
+def _past(tmp_path: Path) -> Shell:
+    """A store with levels of simulated windows."""
+    past = Shell(tmp_path, "backtest")
     past.store(Unit(0, runs=[RUN], levels=levels(), regressions=[stored(flagged_then())]))
     return past
 
@@ -96,12 +69,12 @@ def approximate(value: Any) -> Any:
     return pytest.approx(value, rel=1e-2, abs=1e-4) if isinstance(value, float) else value
 
 
-def test_the_document_is_the_golden_one(past: Past) -> None:
+def test_the_document_is_the_golden_one(past: Shell) -> None:
     """The machine-readable contract; users build on it."""
     assert past.json("--clean") == approximate(json.loads(GOLDEN.read_text()))
 
 
-def test_a_step_is_found_with_one_setting_and_not_with_another(past: Past) -> None:
+def test_a_step_is_found_with_one_setting_and_not_with_another(past: Shell) -> None:
     """And what was found then stands beside it either way."""
     (one,) = past.json("--set", "detection.min_effect=0.02")["series"]
     (found,) = one["now"]
@@ -113,7 +86,7 @@ def test_a_step_is_found_with_one_setting_and_not_with_another(past: Past) -> No
     assert [then["kind"] for then in document["series"][0]["then"]] == ["tail"]
 
 
-def test_people_get_both_in_one_table(past: Past) -> None:
+def test_people_get_both_in_one_table(past: Shell) -> None:
     text = past.run("--set", "detection.min_effect = 0.01", "--clean").stdout
     assert "with detection.min_effect = 0.01 (configured: 0.02)" in text
     assert "server, tp0, decode (configuration f00d): 1,500 windows, 1.9 hours after the baseline" in text
@@ -125,7 +98,7 @@ def test_people_get_both_in_one_table(past: Past) -> None:
 
 def test_a_baseline_reaches_over_a_restart_of_the_same_configuration(tmp_path: Path) -> None:
     """Not over one with another."""
-    past = Past(tmp_path)
+    past = Shell(tmp_path, "backtest")
     same, other = replace(RUN, key="k1"), replace(RUN, key="k2", fingerprint="beef")
     first, second = levels()[:900], [replace(one, run_key="k1") for one in levels()[900:]]
     past.store(Unit(0, runs=[RUN, same, other], levels=[*first, *second, *levels(run="k2", step=0.0)]))
@@ -134,7 +107,7 @@ def test_a_baseline_reaches_over_a_restart_of_the_same_configuration(tmp_path: P
     assert found == {"f00d": (1500, 1), "beef": (1500, 0)}
 
 
-def test_windows_that_the_daemon_did_not_judge_are_left_out(past: Past) -> None:
+def test_windows_that_the_daemon_did_not_judge_are_left_out(past: Shell) -> None:
     """A load that it had not seen, and a level that is not known."""
     one = levels()[0]
     blind = [replace(one, level=replace(one.level, known=9)), levels()[1]]
@@ -144,7 +117,7 @@ def test_windows_that_the_daemon_did_not_judge_are_left_out(past: Past) -> None:
     assert past.json("--set", "detection.min_cycles=51")["totals"]["windows"] == 0
 
 
-def test_series_and_time_can_be_chosen(past: Past) -> None:
+def test_series_and_time_can_be_chosen(past: Shell) -> None:
     """`--until` is not part of it, and without a zone it is UTC."""
     past.store(Unit(0, levels=[*levels(rank="tp1"), *levels(phase="extend")]))
     chosen = past.json("--target", "server", "--rank", "tp0", "--phase", "extend")["series"]
@@ -156,12 +129,12 @@ def test_series_and_time_can_be_chosen(past: Past) -> None:
     assert (whole["windows"], len(whole["now"]), len(whole["then"])) == (720, 0, 0)
 
 
-def test_too_short_a_time_says_so(past: Past) -> None:
+def test_too_short_a_time_says_so(past: Shell) -> None:
     text = past.run("--until", "2027-01-15T08:05:00Z").stdout
     assert "too few windows for a baseline: nothing can be flagged" in text
 
 
-def test_a_fortnight_is_read_by_the_day(past: Past) -> None:
+def test_a_fortnight_is_read_by_the_day(past: Shell) -> None:
     """Levels of far apart times are all there, once each."""
     later = [replace(one, level=replace(one.level, at_ns=one.level.at_ns + 14 * 86_400 * SECOND)) for one in levels()]
     past.store(Unit(0, levels=later))
@@ -201,21 +174,21 @@ def test_a_fortnight_is_read_by_the_day(past: Past) -> None:
         ),
     ],
 )
-def test_wrong_words_are_one_sentence(past: Past, words: list[str], code: int, sentence: str) -> None:
+def test_wrong_words_are_one_sentence(past: Shell, words: list[str], code: int, sentence: str) -> None:
     result = past.run(*words)
     assert (result.exit_code, result.stdout) == (code, "")
     assert result.stderr == f"cyclewatch: {sentence}\n"
 
 
 @pytest.mark.parametrize("words", [["--since", "yesterday"], ["--since", "2027-01-16", "--until", "2027-01-15"]])
-def test_a_wrong_time_is_a_wrong_option(past: Past, words: list[str]) -> None:
+def test_a_wrong_time_is_a_wrong_option(past: Shell, words: list[str]) -> None:
     result = past.run(*words)
     assert result.exit_code == 2
     assert "write it as 2026-11-21T10:00:00Z" in result.stderr or "--since must be before --until" in result.stderr
 
 
 def test_an_empty_database_is_one_sentence(tmp_path: Path) -> None:
-    past = Past(tmp_path)
+    past = Shell(tmp_path, "backtest")
     past.store()
     result = past.run()
     assert (result.exit_code, result.stdout) == (1, "")
@@ -225,14 +198,14 @@ def test_an_empty_database_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_missing_database_is_one_sentence_and_none_is_made(tmp_path: Path) -> None:
-    past = Past(tmp_path)
+    past = Shell(tmp_path, "backtest")
     result = past.run()
     assert result.exit_code == 1
     assert result.stderr.startswith(f"cyclewatch: {past.database}: no database yet")
     assert not past.database.exists()
 
 
-def test_looking_changes_nothing(past: Past) -> None:
+def test_looking_changes_nothing(past: Shell) -> None:
     with contextlib.closing(sqlite3.connect(past.database)) as connection:
         before = "\n".join(connection.iterdump())
     past.run("--set", "detection.min_effect=0.01")

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import CliRunner
 
 from cyclewatch.daemon.cli.app import app
-from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.unit import Unit
-from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.detectors.online import Direction
 from cyclewatch.detectors.tracking import State
+from shell import Shell
 from units import REGRESSION, SECOND, stored, unit
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -63,37 +62,9 @@ CAUSE = {
 PART = {"part": "launch", "before_us": 4000.0, "after_us": 5000.0, "delta_us": 1000.0}
 
 
-class Shell:
-    """The command line with a configuration of its own."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.config = directory / "cyclewatch.toml"
-        self.config.write_text(f"state_dir = '{directory}/state'\n[rings]\ndirectory = '{directory}/rings'\n")
-
-    @property
-    def database(self) -> Path:
-        return self.directory / "state/cyclewatch.db"
-
-    def run(self, *words: str) -> Result:
-        return CliRunner().invoke(app, [*words, "-c", str(self.config)], env=TERMINAL)
-
-    def json(self, *words: str) -> Any:
-        result = self.run(*words, "--json")
-        assert result.exit_code == 0, result.stderr
-        return json.loads(result.stdout)
-
-    def store(self, *units: Unit) -> None:
-        engine = open_database(f"sqlite:///{self.database}", create=True)
-        writer = StoreWriter(engine, 10)
-        for one in units:
-            writer.write(one)
-        engine.dispose()
-
-
 @pytest.fixture(name="shell")
 def _shell(tmp_path: Path) -> Shell:
-    return Shell(tmp_path)
+    return Shell(tmp_path, columns=100)
 
 
 @pytest.fixture(name="found")

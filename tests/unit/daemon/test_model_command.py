@@ -6,27 +6,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from cyclewatch.config.settings import Detection, Settings
-from cyclewatch.daemon.cli.app import app
 from cyclewatch.daemon.cli.model import _duration
-from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.unit import Run, Unit
-from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
 from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.windows import cells_of
 from cyclewatch.detectors.workload import WorkloadModel
 from model_configs import LLAMA_3_8B
+from shell import Shell
 from simulated import WINDOW_NS, server
 from units import RUN, SECOND
 
 GOLDEN = Path(__file__).parents[2] / "golden/model.json"
 SAVED_NS = 1_800_000_000 * SECOND
 SETTINGS = Settings(detection=Detection(reference_s=100))
-WIDE = {"COLUMNS": "160", "TERM": "dumb"}
 
 
 MODEL = WorkloadModel(
@@ -39,27 +35,13 @@ MODEL = WorkloadModel(
 )
 
 
-class Saved:
-    """A store with saved states, and the command line that looks at it."""
+def model_show(directory: Path) -> Shell:
+    return Shell(directory, "model", "show", settings="[detection]\nreference_s = 100\n")
 
-    def __init__(self, directory: Path) -> None:
-        self.database = directory / "cyclewatch.db"
-        self.config = directory / "cyclewatch.toml"
-        self.config.write_text(f"state_dir = '{directory}'\n[detection]\nreference_s = 100\n")
 
-    def store(self, runs: Sequence[Run] = (), **states: Any) -> None:
-        engine = open_database(f"sqlite:///{self.database}", create=True)
-        keyed = {key.replace("_", "|"): one for key, one in states.items()}
-        StoreWriter(engine, 10).write(Unit(SAVED_NS, runs=list(runs), states=keyed))
-        engine.dispose()
-
-    def run(self, *words: str) -> Result:
-        return CliRunner().invoke(app, ["model", "show", *words, "-c", str(self.config)], env=WIDE)
-
-    def json(self, *words: str) -> Any:
-        result = self.run(*words, "--json")
-        assert result.exit_code == 0, result.stderr
-        return json.loads(result.stdout)
+def saved_states(runs: Sequence[Run] = (), **states: Any) -> Unit:
+    """States by the key of their series, with _ for |."""
+    return Unit(SAVED_NS, runs=list(runs), states={key.replace("_", "|"): one for key, one in states.items()})
 
 
 def state(windows: int, model: WorkloadModel | None = None) -> dict[str, Any]:
@@ -79,9 +61,9 @@ def state(windows: int, model: WorkloadModel | None = None) -> dict[str, Any]:
 
 
 @pytest.fixture(name="saved", scope="module")
-def _saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
-    saved = Saved(tmp_path_factory.mktemp("saved"))
-    saved.store(server_tp0_decode_f00d=state(80, MODEL), server_tp1_decode_f00d=state(10))
+def _saved(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    saved = model_show(tmp_path_factory.mktemp("saved"))
+    saved.store(saved_states(server_tp0_decode_f00d=state(80, MODEL), server_tp1_decode_f00d=state(10)))
     return saved
 
 
@@ -94,15 +76,15 @@ def approximate(value: Any) -> Any:
     return pytest.approx(value, rel=0.05, abs=1e-3) if isinstance(value, float) else value
 
 
-def test_the_document_is_the_golden_one(saved: Saved) -> None:
+def test_the_document_is_the_golden_one(saved: Shell) -> None:
     """The machine-readable contract; users build on it."""
     assert saved.json() == approximate(json.loads(GOLDEN.read_text()))
 
 
 def test_costs_are_those_of_the_server(tmp_path: Path) -> None:
     """5 ms, 0.3 ms a request, 0.2 µs a cached token; in nanoseconds."""
-    saved = Saved(tmp_path)
-    saved.store(server_tp0_decode_f00d=state(80))
+    saved = model_show(tmp_path)
+    saved.store(saved_states(server_tp0_decode_f00d=state(80)))
     (first,) = saved.json("--target", "server")
     costs = {one["feature"]: one["ns"] for one in first["costs"]}
     assert costs["fixed"] == pytest.approx(5e6, rel=0.1)
@@ -114,11 +96,11 @@ def test_costs_are_those_of_the_server(tmp_path: Path) -> None:
 class TestPhysicalBound:
     """One H200 with Llama-3-8B: 11 requests with 6000 cached tokens take 15.8 GB of reading."""
 
-    def saved(self, directory: Path, **changes: Any) -> Saved:
+    def saved(self, directory: Path, **changes: Any) -> Shell:
         (directory / "config.json").write_text(json.dumps(LLAMA_3_8B))
-        saved = Saved(directory)
+        saved = model_show(directory)
         run = replace(RUN, model=str(directory), arguments={"tp_size": 1}, environment={"gpu0.model": "NVIDIA H200"})
-        saved.store([replace(run, **changes)], server_tp0_decode_f00d=state(30, MODEL))
+        saved.store(saved_states([replace(run, **changes)], server_tp0_decode_f00d=state(30, MODEL)))
         return saved
 
     def test_what_is_expected_is_held_against_what_is_possible(self, tmp_path: Path) -> None:
@@ -159,7 +141,7 @@ class TestPhysicalBound:
         assert f"physical bound: {reason}" in saved.run().stdout
 
 
-def test_people_read_costs_in_their_units(saved: Saved) -> None:
+def test_people_read_costs_in_their_units(saved: Shell) -> None:
     text = saved.run().stdout
     assert "server, tp0, decode (configuration f00d)" in text
     assert "saved 2027-01-15T08:00:00Z, version " in text
@@ -180,10 +162,12 @@ def test_a_cost_is_shown_in_a_unit_that_fits(ns: float, text: str) -> None:
 
 
 def test_an_older_state_is_one_sentence_and_does_not_hide_the_others(tmp_path: Path) -> None:
-    saved = Saved(tmp_path)
+    saved = model_show(tmp_path)
     good = state(30)
     older = {**good, "detector": {**good["detector"], "version": 1}}
-    saved.store(server_tp0_decode_f00d=older, server_tp1_decode_f00d=good, server_tp2_decode_f00d={"number": 1})
+    saved.store(
+        saved_states(server_tp0_decode_f00d=older, server_tp1_decode_f00d=good, server_tp2_decode_f00d={"number": 1})
+    )
     result = saved.run("--json")
     assert result.exit_code == 1
     assert [one["rank"] for one in json.loads(result.stdout)] == ["tp1"]
@@ -197,14 +181,14 @@ def test_an_older_state_is_one_sentence_and_does_not_hide_the_others(tmp_path: P
     ]
 
 
-def test_an_unknown_target_is_one_sentence(saved: Saved) -> None:
+def test_an_unknown_target_is_one_sentence(saved: Shell) -> None:
     result = saved.run("--target", "nope")
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr == "cyclewatch: no model of target nope in the store; there is server\n"
 
 
 def test_an_empty_database_is_one_sentence(tmp_path: Path) -> None:
-    saved = Saved(tmp_path)
+    saved = model_show(tmp_path)
     saved.store()
     result = saved.run()
     assert (result.exit_code, result.stdout) == (1, "")
@@ -214,7 +198,7 @@ def test_an_empty_database_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_missing_database_is_one_sentence_and_none_is_made(tmp_path: Path) -> None:
-    saved = Saved(tmp_path)
+    saved = model_show(tmp_path)
     result = saved.run()
     assert result.exit_code == 1
     assert result.stderr.startswith(f"cyclewatch: {saved.database}: no database yet")
