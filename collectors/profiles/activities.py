@@ -22,7 +22,12 @@ NONE = -1
 NEVER_NS = 2**62
 """Later than any event."""
 
+MAX_DEVICES = 128
+"""Each is looked at by itself; a merged trace has one a rank."""
+
 _MAX_SUM_NS = 2.0**62
+_MAX_NAMES = 200_000
+_MAX_NAMES_CHARS = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self._names: dict[str, int] = {}
+        self._names_chars = 0
         self._devices: dict[str, int] = {}
         self._columns = tuple(array("q") for _ in range(6))
 
@@ -71,14 +77,31 @@ class Recorder:
         return len(self._columns[0])
 
     def add(self, name: str, kind: int, device: str, start_ns: int, duration_ns: int, correlation: int = NONE) -> None:
-        """One activity; `kind` is an index into `KINDS`."""
+        """One activity; `kind` is an index into `KINDS`.
+
+        Raises:
+            ProfileError: there are more names or devices than any profile has.
+        """
         names, kinds, devices, starts, durations, correlations = self._columns
-        names.append(self._names.setdefault(name, len(self._names)))
+        index = self._names.get(name)
+        names.append(self._add_name(name) if index is None else index)
         kinds.append(kind)
-        devices.append(self._devices.setdefault(device, len(self._devices)))
+        index = self._devices.get(device)
+        devices.append(self._add_device(device) if index is None else index)
         starts.append(start_ns)
         durations.append(duration_ns)
         correlations.append(correlation)
+
+    def _add_name(self, name: str) -> int:
+        self._names_chars += len(name)
+        if len(self._names) == _MAX_NAMES or self._names_chars > _MAX_NAMES_CHARS:
+            raise ProfileError(f"more than {_MAX_NAMES} names, or {_MAX_NAMES_CHARS >> 20} MB of them: no profile")
+        return self._names.setdefault(name, len(self._names))
+
+    def _add_device(self, device: str) -> int:
+        if len(self._devices) == MAX_DEVICES:
+            raise ProfileError(f"more than {MAX_DEVICES} devices: give the files of the ranks one by one")
+        return self._devices.setdefault(device, len(self._devices))
 
     def first_ns(self) -> int:
         """The earliest start, or `NEVER_NS`."""

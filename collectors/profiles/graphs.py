@@ -5,6 +5,9 @@ import numpy as np
 from cyclewatch.collectors.profiles.activities import KINDS, NONE, Activities, Integers
 from cyclewatch.collectors.profiles.records import Graph, GraphKernel
 
+MAX_GRAPHS = 1_000
+"""An engine captures one for each batch size."""
+
 
 def graphs(activities: Activities, phase: Integers, phases: tuple[str, ...]) -> list[Graph]:
     """The graphs that were replayed, those with most time first; replays of one order of names in one phase are one.
@@ -21,7 +24,9 @@ def graphs(activities: Activities, phase: Integers, phases: tuple[str, ...]) -> 
     found: dict[tuple[int, bytes], list[Integers]] = {}
     for at in np.flatnonzero(np.diff(bounds) > 1).tolist():
         replay = order[bounds[at] : bounds[at + 1]]
-        found.setdefault((int(phase[replay[0]]), activities.name[replay].tobytes()), []).append(replay)
+        key = (int(phase[replay[0]]), activities.name[replay].tobytes())
+        if key in found or len(found) < MAX_GRAPHS:
+            found.setdefault(key, []).append(replay)
     duration_ns = activities.duration_ns
     graphs_ = [
         Graph(

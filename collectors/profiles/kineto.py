@@ -11,7 +11,16 @@ from decimal import Decimal
 import numpy as np
 
 from cyclewatch.collectors.profiles import flaws
-from cyclewatch.collectors.profiles.activities import CPU_OP, KINDS, NEVER_NS, NONE, Recorder, kernel_uses, totals
+from cyclewatch.collectors.profiles.activities import (
+    CPU_OP,
+    KINDS,
+    MAX_DEVICES,
+    NEVER_NS,
+    NONE,
+    Recorder,
+    kernel_uses,
+    totals,
+)
 from cyclewatch.collectors.profiles.calls import CallRecorder
 from cyclewatch.collectors.profiles.cpu_ops import self_times
 from cyclewatch.collectors.profiles.graphs import graphs
@@ -35,6 +44,7 @@ _ROLES: dict[Scalar, int] = {
     "cuda_runtime": _CALL,
     "cuda_driver": _CALL,
     "hip_runtime": _CALL,
+    "xpu_runtime": _CALL,
     "Runtime": _CALL,
     "user_annotation": _MARK,
     "gpu_user_annotation": _DEVICE_MARK,
@@ -154,6 +164,8 @@ class _Trace:
         number = _positive(event.args.correlation if event.args else None)
         if isinstance(event.pid, str) and number != NONE:
             process = self._processes.setdefault(process_of(event.pid), len(self._processes))
+            if process > MAX_DEVICES:
+                raise ProfileError(f"more than {MAX_DEVICES} processes: give the files of the ranks one by one")
             number += process * _CORRELATIONS
         return number
 

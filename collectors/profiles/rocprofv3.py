@@ -1,9 +1,10 @@
 """JSON of rocprofv3 (`--output-format json`): dispatches of kernels, and copies, in nanoseconds.
 
-The names stand apart, thousands for the few that were used. Nothing else of the file is decoded.
+The names stand apart, thousands for the few that were used. Nothing else of the file is decoded, and what is has
+fields that must be there: otherwise `{},{},{},…` would take forty times its size in memory.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -43,14 +44,13 @@ class _Copy(_Span, gc=False):
     dst_agent_id: _Handle
 
 
-class _Records(msgspec.Struct):
-    kernel_dispatch: list[_Dispatch] = msgspec.field(default_factory=list)
-    memory_copy: list[_Copy] = msgspec.field(default_factory=list)
+class _Records(msgspec.Struct, gc=False):
+    kernel_dispatch: tuple[_Dispatch, ...] = ()
+    memory_copy: tuple[_Copy, ...] = ()
 
 
 class _Symbol(msgspec.Struct, gc=False):
-    kernel_id: int | None = None
-    id: int | None = None
+    kernel_id: int
     formatted_kernel_name: str | None = None
     demangled_kernel_name: str | None = None
     kernel_name: str | None = None
@@ -60,7 +60,7 @@ class _Symbol(msgspec.Struct, gc=False):
         return self.formatted_kernel_name or self.demangled_kernel_name or self.kernel_name or ""
 
 
-class _Agent(msgspec.Struct):
+class _Agent(msgspec.Struct, gc=False):
     id: _Handle
     type: int | str | None = None
     product_name: str | None = None
@@ -68,19 +68,19 @@ class _Agent(msgspec.Struct):
     logical_node_type_id: int | None = None
 
 
-class _Metadata(msgspec.Struct):
+class _Metadata(msgspec.Struct, gc=False):
     pid: int | None = None
 
 
-class _Process(msgspec.Struct):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    agents: list[_Agent] = msgspec.field(default_factory=list)
-    kernel_symbols: list[_Symbol] = msgspec.field(default_factory=list)
-    buffer_records: _Records = msgspec.field(default_factory=_Records)
+class _Process(msgspec.Struct, gc=False):
+    buffer_records: _Records
+    metadata: _Metadata | None = None
+    agents: tuple[_Agent, ...] = ()
+    kernel_symbols: tuple[_Symbol, ...] = ()
 
 
 class _Document(msgspec.Struct):
-    processes: list[_Process] | _Process = msgspec.field(name="rocprofiler-sdk-tool")
+    processes: tuple[_Process, ...] | _Process = msgspec.field(name="rocprofiler-sdk-tool")
 
 
 def read_rocprofv3(data: bytes, limits: Limits) -> Profile:
@@ -121,11 +121,11 @@ def read_rocprofv3(data: bytes, limits: Limits) -> Profile:
         totals=totals(activities, unknown),
         flaws=tuple(flaws),
         device=", ".join(sorted({_product(agent) for agent in agents.values() if agent.type in _GPU})),
-        pids=tuple(sorted({one.metadata.pid for one in processes if one.metadata.pid is not None})),
+        pids=tuple(sorted({one.metadata.pid for one in processes if one.metadata and one.metadata.pid is not None})),
     )
 
 
-def _processes(data: bytes) -> list[_Process]:
+def _processes(data: bytes) -> tuple[_Process, ...]:
     try:
         processes = msgspec.json.decode(data, type=_Document).processes
     except msgspec.ValidationError as error:
@@ -134,18 +134,15 @@ def _processes(data: bytes) -> list[_Process]:
         raise ProfileError("not valid JSON, or cut off in the middle: is it still being written?") from None
     except RecursionError:
         raise ProfileError("JSON that is nested too deeply: not of rocprofv3") from None
-    return processes if isinstance(processes, list) else [processes]
+    return processes if isinstance(processes, tuple) else (processes,)
 
 
-def _names(symbols: list[_Symbol], limits: Limits) -> dict[int, str]:
-    """Names by the number that dispatches give; where symbols have none, by their place."""
-    names: dict[int, str] = {}
-    for place, symbol in enumerate(symbols):
-        number = next((one for one in (symbol.kernel_id, symbol.id) if one is not None), place)
-        names[number] = symbol.name
-        if len(symbol.name) > limits.name_chars:
-            raise ProfileError(f"a name of {len(symbol.name)} characters: at most {limits.name_chars} are read")
-    return names
+def _names(symbols: Sequence[_Symbol], limits: Limits) -> dict[int, str]:
+    """Names by the number that dispatches give."""
+    longest = max((len(symbol.name) for symbol in symbols), default=0)
+    if longest > limits.name_chars:
+        raise ProfileError(f"a name of {longest} characters: at most {limits.name_chars} are read")
+    return {symbol.kernel_id: symbol.name for symbol in symbols}
 
 
 def _record(recorder: Recorder, span: _Span, name: str, kind: int, device: str) -> bool:

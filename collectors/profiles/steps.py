@@ -56,7 +56,8 @@ class Cut:
     def phases(self) -> tuple[tuple[str, ...], Integers]:
         """The names of the phases, and the phase of each activity as an index into them, shape (n,)."""
         names = tuple(dict.fromkeys(["", *(mark.said.phase for mark in self.marks)]))
-        of_step = np.array([*(names.index(mark.said.phase) for mark in self.marks), 0])
+        index = {name: at for at, name in enumerate(names)}
+        of_step = np.array([*(index[mark.said.phase] for mark in self.marks), 0])
         return names, of_step[self.step]  # NONE is the last
 
 
@@ -102,9 +103,9 @@ def cut(activities: Activities, marks: Iterable[Mark], launch_ns: Integers) -> C
     by_launch = not any(mark.on_device for mark in steps) and bool((launch_ns != NONE).any())
     at_ns = launch_ns if by_launch else activities.start_ns
     step = np.full(len(activities), NONE)
-    for process in {mark.process for mark in steps}:
+    for process in {process_of(device) for device in activities.devices} & {mark.process for mark in steps}:
         here = np.flatnonzero([process_of(device) == process for device in activities.devices])
-        rows = np.flatnonzero(np.isin(activities.device, here))
+        rows = np.flatnonzero(np.isin(activities.device, here) & (at_ns >= 0))  # not those of an unknown launch
         numbers = np.array([at for at, mark in enumerate(steps) if mark.process == process])
         begins = np.array([steps[at].start_ns for at in numbers])
         ends = np.array([steps[at].end_ns for at in numbers])

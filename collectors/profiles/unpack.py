@@ -40,7 +40,7 @@ class Limits:
     """Unpacked to packed, of what is larger than 64 MiB. Real traces have 10 to 40; gzip can reach 1,030."""
     text_bytes: int = 32 << 20
     """A table of text; the longest seen is 60 KB."""
-    document_bytes: int = 1 << 30
+    document_bytes: int = 256 << 20
     """JSON that has to be in memory as a whole (rocprofv3)."""
     events: int = 5_000_000
     name_chars: int = 65_536

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from cyclewatch.collectors.profiles import activities
 from cyclewatch.collectors.profiles.read import read_profile
 from cyclewatch.collectors.profiles.records import FlawKind, KernelKind, Profile, ProfileError
 from profile_files import BASE_NS, PID, Json, copy, kernel, launch, mark, old, operator, trace, write
@@ -246,4 +247,29 @@ def test_events_of_odd_form_are_passed_over(read: Any) -> None:
 @pytest.mark.parametrize("events", [(), ({"ph": "X", "cat": "python_function", "name": "f", "ts": 1, "dur": 1},)])
 def test_a_trace_of_nothing_is_refused(read: Any, events: tuple[Json, ...]) -> None:
     with pytest.raises(ProfileError, match="was anything profiled"):
+        read(*events)
+
+
+def test_an_unknown_launch_belongs_to_no_step(read: Any) -> None:
+    """Also where a mark begins before everything else."""
+    events = (kernel("late", 50, 5, 1), kernel("lost", 60, 5), launch(1, 40, 2), mark("step[DECODE bs=1]", 0, 45))
+    assert uses(read(*events)) == {("late", "decode"): (1, 5_000), ("lost", ""): (1, 5_000)}
+
+
+@pytest.mark.parametrize(
+    ("events", "reason"),
+    [
+        ([kernel("k", at, 1, device=at) for at in range(129)], "more than 128 devices"),
+        ([{**launch(1, at, 1), "pid": f"[TP{at}] 1"} for at in range(130)], "more than 128 processes"),
+        ([kernel(f"k{at}", at, 1) for at in range(201)], "more than 200 names"),
+        ([kernel(f"{at}" + "k" * 60_000, at, 1) for at in range(20)], "or 1 MB of them"),
+    ],
+)
+def test_what_no_profile_has_is_refused(
+    read: Any, monkeypatch: pytest.MonkeyPatch, events: list[Json], reason: str
+) -> None:
+    """Each has its cost: a hostile trace would have millions."""
+    monkeypatch.setattr(activities, "_MAX_NAMES", 200)
+    monkeypatch.setattr(activities, "_MAX_NAMES_CHARS", 1 << 20)
+    with pytest.raises(ProfileError, match=reason):
         read(*events)
