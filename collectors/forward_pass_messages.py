@@ -2,8 +2,9 @@
 
 Loaded only when there is an address to subscribe to: it needs pyzmq, an optional dependency.
 
-The fields are those of SGLang 0.5.23 (`srt/observability/forward_pass_metrics.py`, version 1): three frames, of which
-the last is a MessagePack map.
+The fields are those of SGLang 0.5.23 (`srt/observability/forward_pass_metrics.py`, version 1), in their order: three
+frames, of which the last is a MessagePack map, or an array without names, as Dynamo's publishers of the same fields may
+send.
 """
 
 from collections.abc import Iterator
@@ -26,33 +27,69 @@ class Scheduled(msgspec.Struct, frozen=True):
 
     num_prefill_requests: Count
     sum_prefill_tokens: Count
+    var_prefill_length: float
     sum_prefill_kv_tokens: Tokens
     num_decode_requests: Count
     sum_decode_kv_tokens: Tokens
+    var_decode_kv_tokens: float
 
 
 class Queued(msgspec.Struct, frozen=True):
     """Requests that wait."""
 
     num_prefill_requests: Count
+    sum_prefill_tokens: Tokens
+    var_prefill_length: float
     num_decode_requests: Count
+    sum_decode_kv_tokens: Tokens
+    var_decode_kv_tokens: float
 
 
 class Message(msgspec.Struct, frozen=True):
     """One forward pass, or a sign of life of an idle scheduler: then `wall_time`, in seconds, is 0."""
 
     version: Literal[1]
+    worker_id: str
+    dp_rank: int
     counter_id: Annotated[int, msgspec.Meta(ge=0, lt=2**62)]
     wall_time: Annotated[float, msgspec.Meta(ge=0, le=3600)]
     scheduled_requests: Scheduled
     queued_requests: Queued
 
 
+class _ScheduledInOrder(Scheduled, frozen=True, array_like=True):
+    """The same without names."""
+
+
+class _QueuedInOrder(Queued, frozen=True, array_like=True):
+    """The same without names."""
+
+
+class _MessageInOrder(Message, frozen=True, array_like=True):
+    """The same without names."""
+
+    scheduled_requests: _ScheduledInOrder
+    queued_requests: _QueuedInOrder
+
+
+_BY_NAME, _IN_ORDER = msgspec.msgpack.Decoder(Message), msgspec.msgpack.Decoder(_MessageInOrder)
+_ARRAYS = {*range(0x90, 0xA0), 0xDC, 0xDD}
+"""First bytes of arrays in MessagePack."""
+
+
+def decoded(payload: bytes) -> Message:
+    """The message of a last frame.
+
+    Raises:
+        msgspec.MsgspecError: it is none.
+    """
+    return _IN_ORDER.decode(payload) if payload and payload[0] in _ARRAYS else _BY_NAME.decode(payload)
+
+
 class Subscriber:
     """Messages of one publisher, from the subscription on; it may come, go and come again."""
 
     def __init__(self, address: str) -> None:
-        self._decoder = msgspec.msgpack.Decoder(Message)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.SUB)
         for option, value in (
@@ -78,7 +115,7 @@ class Subscriber:
             except zmq.Again:
                 return
             try:
-                yield self._decoder.decode(frames[-1]) if len(frames) == _FRAMES else None
+                yield decoded(frames[-1]) if len(frames) == _FRAMES else None
             except msgspec.MsgspecError:
                 yield None
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.forward_pass import SETTLE_NS, SILENT_NS, ForwardPassCollector, subscribe
-from cyclewatch.collectors.forward_pass_messages import Message, Subscriber
+from cyclewatch.collectors.forward_pass_messages import Message, Subscriber, decoded
 from cyclewatch.collectors.records import CycleBatch, Failure, ForwardMode, NoData, RingIdentity, Sample
 from cyclewatch.config.settings import ForwardPass, Target
 from watched import ring_identity
@@ -293,6 +293,18 @@ class TestSubscriber:
             publisher.close(linger=0)
         subscriber.close()
         context.term()
+
+    def test_a_message_without_names_says_the_same(self) -> None:
+        """Every field of version 1, in its order."""
+        named = message(7, 0.0125, prefills=3)
+        values = [list(value.values()) if isinstance(value, dict) else value for value in named.values()]
+        one, other = decoded(msgspec.msgpack.encode(named)), decoded(msgspec.msgpack.encode(values))
+        assert msgspec.to_builtins(one) == named
+        assert msgspec.to_builtins(other) == values
+        assert other.scheduled_requests.sum_decode_kv_tokens == one.scheduled_requests.sum_decode_kv_tokens == 4000
+        for short in (values[:3], [*values[:-1], []], []):
+            with pytest.raises(msgspec.MsgspecError):
+                decoded(msgspec.msgpack.encode(short))
 
     def test_an_address_that_is_none_is_an_os_error(self) -> None:
         with pytest.raises(OSError, match=r"[Ii]nvalid|supported|long"):
