@@ -1,6 +1,7 @@
 """The host collector: what Linux says of the node and did to the serving processes."""
 
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery, SchedulerProcess
@@ -16,6 +17,7 @@ from cyclewatch.collectors.host.memory import NodeMemory
 from cyclewatch.collectors.host.network import Network
 from cyclewatch.collectors.host.other_processes import OtherProcesses
 from cyclewatch.collectors.host.pressure import GroupPressure, NodePressure
+from cyclewatch.collectors.host.problems import unreadable
 from cyclewatch.collectors.host.process_activity import ProcessActivity
 from cyclewatch.collectors.host.process_memory import ProcessMemory
 from cyclewatch.collectors.host.serving_threads import ServingThreads
@@ -61,7 +63,7 @@ class HostCollector:
             Disks(sys),
             InfiniBand(sys),
         )
-        survey: tuple[Source, ...] = (OtherProcesses(proc), NodeFacts(proc, sys))
+        survey: tuple[Source, ...] = (OtherProcesses(), NodeFacts(proc, sys))
         self.interval_s = settings.interval_s
         self._proc = proc
         self._cgroup = settings.cgroup
@@ -160,10 +162,15 @@ class _Round:
 
 
 def _guarded(errors: list[Exception], call: Callable[..., Iterable[Sample]], *arguments: Scene | int) -> list[Sample]:
-    """What a source gives; what it raises is kept, with its traceback, for when the others have had their turn."""
+    """What a source gives, and a failure where it could not read something.
+
+    Whatever else it raises is kept, with its traceback, for when the others have had their turn.
+    """
     samples: list[Sample] = []
     try:
         samples.extend(call(*arguments))
+    except OSError as error:
+        samples.append(unreadable(Path(error.filename or "a file"), error))
     except Exception as error:  # noqa: BLE001 (the seam: no source may stop another; nothing is lost, see `collect`)
         errors.append(error)
     return samples

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cyclewatch.collectors.host.counters import CounterFiles
-from cyclewatch.collectors.host.problems import unreadable
 from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.quantities import Quantity
@@ -121,11 +120,7 @@ class Disks:
         """Find the disks."""
         del scene
         directory = self._sys / "block"
-        try:
-            disks = list(whole_disks(self._sys))
-        except OSError as error:
-            disks = []
-            yield unreadable(directory, error)
+        disks = list(whole_disks(self._sys))
         if len(disks) > DISKS_MAX:
             yield Failure(str(directory), f"{len(disks) - DISKS_MAX} disks beyond {DISKS_MAX} are not watched")
         self._files.refresh({disk: directory / disk / "stat" for disk in disks[:DISKS_MAX]}, now_ns)

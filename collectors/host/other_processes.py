@@ -3,9 +3,7 @@
 import heapq
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
-from cyclewatch.collectors.host.problems import unreadable
 from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Reading, Sample
@@ -48,23 +46,17 @@ class OtherProcesses:
     )
     vanished = False
 
-    def __init__(self, proc: Path) -> None:
-        self._proc = proc
+    def __init__(self) -> None:
         self._ticks: dict[tuple[int, int], int] | None = None
         self._at_ns = 0
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
         """Go through all processes."""
-        try:
-            pids = scene.tree.processes()
-        except OSError as error:
-            yield unreadable(self._proc, error)
-            return
         serving = {(process.pid, process.start_ticks) for process in scene.processes}
         before, since_ns = self._ticks, now_ns - self._at_ns
         self._ticks, self._at_ns = {}, now_ns
         by_command: dict[str, int] = {}
-        for pid in pids:
+        for pid in scene.tree.processes():
             stat = scene.tree.stat(pid)
             if stat is None:
                 continue

@@ -13,7 +13,7 @@ from cyclewatch.collectors.host.problems import unreadable
 from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.host.threads import Thread, ThreadTimes
 from cyclewatch.collectors.quantities import Quantity
-from cyclewatch.collectors.records import Failure, Reading, Sample
+from cyclewatch.collectors.records import Failure, NoData, Reading, Sample
 
 THREADS_MAX = 512
 THREAD_LABELS = (*PROCESS_LABELS, "thread")
@@ -72,7 +72,11 @@ class ServingThreads:
         left_out = len(mains) + len(others) - THREADS_MAX
         if left_out > 0:
             yield Failure(str(self._proc), f"{left_out} threads beyond {THREADS_MAX} are not watched")
-        self._threads.refresh(dict(islice((mains | others).items(), THREADS_MAX)))
+        failed = self._threads.refresh(dict(islice((mains | others).items(), THREADS_MAX)))
+        if failed is not None:
+            yield unreadable(self._proc, failed)
+        elif mains and not self._threads:
+            yield NoData(f"no thread under {self._proc} has schedstat: the kernel was built without CONFIG_SCHED_INFO")
 
     def advance(self, now_ns: int) -> Iterator[Reading]:
         """Shares since the last reading, processes of the same role and rank added up."""

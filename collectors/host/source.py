@@ -41,7 +41,11 @@ class Source(Protocol):
         ...
 
     def look(self, scene: Scene, now_ns: int) -> Iterable[Sample]:
-        """Find out what there is to read, and read it for the first time; tell what cannot be read."""
+        """Find out what there is to read, and read it for the first time; tell what cannot be read.
+
+        Raises:
+            OSError: it cannot even look; the next look tries again.
+        """
         ...
 
     def advance(self, now_ns: int) -> Iterable[Reading]:

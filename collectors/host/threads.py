@@ -1,6 +1,7 @@
 """Time on a CPU, and time waiting for one, of many threads, read together."""
 
 import contextlib
+import errno
 from collections.abc import Hashable, Mapping
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
@@ -18,6 +19,7 @@ _NUMBERS = 3
 _TIMES = 2
 _BYTES_MAX = 64
 _INT64_MAX = 2**63 - 1
+_TOO_MANY = {errno.EMFILE, errno.ENFILE}
 
 _Counts = npt.NDArray[np.int64]
 """Shape (threads, 3)."""
@@ -53,25 +55,36 @@ class ThreadTimes(Generic[G]):
         self._group_of = np.empty(0, np.intp)
         self.vanished = False
 
-    def refresh(self, wanted: Mapping[Thread, G]) -> None:
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def refresh(self, wanted: Mapping[Thread, G]) -> OSError | None:
         """Hold these threads and no others; new ones are read for the first time.
 
-        Follows an `advance` of the same moment, so that all have been read at one time.
+        Follows an `advance` of the same moment, so that all have been read at one time. Gives an error that is none
+        of a single thread, if there was one: too many open files.
         """
+        failed = None
         rows = dict(zip(self._files, self._counts.tolist(), strict=True))
         for gone in self._files.keys() - wanted.keys():
             self._files.pop(gone).close()
         for thread in wanted:
-            if thread not in self._files:
-                with contextlib.suppress(OSError):  # ended since it was listed, or not ours to see
-                    file = HeldFile(self._proc / f"{thread.pid}/task/{thread.tid}/schedstat")
-                    self._files[thread] = file
-                    self._read_row(thread, file, rows)
+            if thread in self._files:
+                continue
+            try:
+                file = HeldFile(self._proc / f"{thread.pid}/task/{thread.tid}/schedstat")
+            except OSError as error:
+                if error.errno in _TOO_MANY:
+                    failed = error
+                continue  # ended since it was listed, or not ours to see
+            self._files[thread] = file
+            self._read_row(thread, file, rows)
         self._counts = _table([rows[thread] for thread in self._files])
         numbers = {group: number for number, group in enumerate(dict.fromkeys(wanted.values()))}
         self._groups = list(numbers)
         self._group_of = np.array([numbers[wanted[thread]] for thread in self._files], np.intp)
         self.vanished = False
+        return failed
 
     def advance(self, now_ns: int) -> dict[G, Shares]:
         """Shares of each group since the last reading; threads whose times went backwards are left out.

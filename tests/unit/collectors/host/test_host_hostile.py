@@ -2,6 +2,7 @@
 
 import math
 import re
+import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -183,6 +184,7 @@ def test_an_error_nobody_foresaw_stops_no_other_source_and_is_raised(monkeypatch
     with placed("intel-bare-metal") as node:
         node.settle()
         node.change()
+        expected = undisturbed(node.name)
         monkeypatch.setattr(NodeCpu, "advance", fail)
         monkeypatch.setattr(OtherProcesses, "look", fail)
         samples: list[Sample] = []
@@ -190,5 +192,27 @@ def test_an_error_nobody_foresaw_stops_no_other_source_and_is_raised(monkeypatch
             samples.extend(node.collector.collect(Now(node.now_ns + 5_000_000_000, 0)))
         assert [type(one) for one in raised.value.exceptions] == [ZeroDivisionError] * 2
         # A generator that raises has given what came before.
-        missing = {name for name, _, _ in undisturbed(node.name).keys() - readings(samples).keys()}
+        missing = {name for name, _, _ in expected.keys() - readings(samples).keys()}
         assert missing == {one.name for one in (*NodeCpu.quantities, *OtherProcesses.quantities)}
+
+
+def test_a_kernel_without_schedstat_is_said() -> None:
+    with placed("cgroup-v1") as node:
+        for path in node.root.glob("proc/*/task/*/schedstat"):
+            path.unlink()
+        said = [one.reason for one in node.collect() if isinstance(one, NoData)]
+        assert any("built without CONFIG_SCHED_INFO" in reason for reason in said)
+
+
+def test_too_many_open_files_are_said_and_the_rest_goes_on() -> None:
+    with placed("amd-epyc") as node:
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 4, limits[1]))
+        try:
+            said = [one.reason for one in node.collect() if isinstance(one, Failure)]
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert any("Too many open files" in reason for reason in said)
+        node.collect(60)
+        node.change()
+        assert readings(node.collect(5))
