@@ -22,7 +22,7 @@ from cyclewatch.detectors.robust import clip_outliers, robust_sigma
 from cyclewatch.detectors.saved import check_version
 from cyclewatch.detectors.shift import Z_95, Shift, most_likely_shift, shift_at, worth_testing
 
-VERSION = 2
+VERSION = 3
 
 _MARGIN = 3
 """Fewest windows a split may leave at its end; how long a change must last is for the decision, not for its place."""

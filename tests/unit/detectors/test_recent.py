@@ -58,6 +58,21 @@ def test_a_saved_state_is_the_same_and_goes_on_the_same(windows: int, doubts: in
     assert same(recent, other)
 
 
+@given(st.lists(st.one_of(st.integers(-200, -1), st.integers(1, 400)), max_size=12), st.integers(1, 500))
+def test_a_state_is_the_same_however_often_it_was_saved_before(steps: list[int], maxlen: int) -> None:
+    """What was packed for an earlier saving is used again: negative numbers drop windows, others append them."""
+    saved_each_time, saved_once, number = Recent(maxlen), Recent(maxlen), 0
+    for step in steps:
+        for one in (saved_each_time, saved_once):
+            one.drop(-step)
+            for window in range(number, number + step):
+                one.append(10**18 + 7 * window, window / 3, (float(window),))
+        number += max(step, 0)
+        saved_each_time.state()
+    for one in (saved_each_time, saved_once):
+        assert same(restored(one, maxlen), one) if len(one) else not len(restored(one, maxlen))
+
+
 def test_a_shorter_history_keeps_the_last_windows() -> None:
     """After its length was set anew."""
     assert restored(filled(5), maxlen=3).values.tolist() == [2 / 3, 3 / 3, 4 / 3]
@@ -72,9 +87,20 @@ def test_two_hours_of_windows_fit_into_a_few_ten_kilobytes() -> None:
     assert len(json.dumps(recent.state())) < 45_000
 
 
+TIMES, VALUES, DOUBTS = filled(2).state()["chunks"][0]
+
+
 @pytest.mark.parametrize(
     "damage",
-    [{"values": "!"}, {"values": "AAAA"}, {"windows": 3}, {"doubts": filled(1, 3).state()["doubts"]}],
+    [
+        {"chunks": [[TIMES, "!", DOUBTS]]},
+        {"chunks": [[TIMES, "AAAA", DOUBTS]]},
+        {"chunks": [[TIMES, VALUES]]},
+        {"chunks": [[TIMES, VALUES, filled(1, 3).state()["chunks"][0][2]]]},
+        {"chunks": []},
+        {"windows": 3},
+        {"windows": -1},
+    ],
 )
 def test_a_damaged_state_is_a_value_error(damage: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
