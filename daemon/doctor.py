@@ -16,6 +16,7 @@ from cyclewatch.collectors.gpu.capabilities import Support
 from cyclewatch.collectors.gpu.collector import GpuCollector
 from cyclewatch.collectors.gpu.door import NvmlDoor
 from cyclewatch.collectors.gpu.pynvml_door import PynvmlDoor
+from cyclewatch.collectors.processes import ProcessTree
 from cyclewatch.collectors.records import Fact, Failure, NoData, RingCounters, RingIdentity
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Settings
@@ -39,6 +40,15 @@ class OpenRing:
     identity: RingIdentity
     counters: RingCounters | None
 
+    @property
+    def ended(self) -> bool | None:
+        """Whether its writer has ended, though its number may be another's now; None in another pid namespace."""
+        namespace, pid, start_ticks = self.path.stem.split("-")
+        if namespace != str(Path("/proc/self/ns/pid").stat().st_ino):
+            return None
+        stat = ProcessTree(Path("/proc")).stat(int(pid))
+        return stat is None or str(stat.start_ticks) != start_ticks
+
 
 def examine(settings: Settings, fetcher: Fetcher) -> Iterator[Check]:
     """All checks, in the order of the way of the data."""
@@ -55,7 +65,7 @@ def examine(settings: Settings, fetcher: Fetcher) -> Iterator[Check]:
     yield from _servers_without_ring(rings, settings.rings.directory)
     yield from _servers(discovery, fetcher)
     yield from gpu_checks(settings, PynvmlDoor())
-    schedulers = [ring.identity.pid for ring in rings if psutil.pid_exists(ring.identity.pid)]
+    schedulers = [ring.identity.pid for ring in rings if ring.ended is False]
     yield from profiling_checks(settings.profiling, schedulers, settings.host.proc)
     yield from _store(settings)
 
@@ -110,7 +120,7 @@ def _hook(ring: OpenRing, target: str) -> Iterator[Check]:
     subject = f"hook in {target} {ring.identity.rank} (pid {ring.identity.pid})"
     counters = ring.counters
     missing = ", ".join(ring.identity.hooks_missing)
-    if not psutil.pid_exists(ring.identity.pid) and not _foreign_namespace(ring.path):
+    if ring.ended:
         yield Check(subject, Level.NOTE, "the server has ended; its ring is left over", f"remove {ring.path}")
     elif counters is None:
         yield Check(subject, Level.BAD, "its counters are damaged", "restart SGLang")
@@ -139,13 +149,9 @@ def _hook(ring: OpenRing, target: str) -> Iterator[Check]:
         )
 
 
-def _foreign_namespace(path: Path) -> bool:
-    return path.name.partition("-")[0] != str(Path("/proc/self/ns/pid").stat().st_ino)
-
-
 def _servers_without_ring(rings: list[OpenRing], directory: Path) -> Iterator[Check]:
     """Schedulers on this node that no ring belongs to."""
-    known = {ring.identity.pid for ring in rings}
+    known = {ring.identity.pid for ring in rings if not ring.ended}
     for process in psutil.process_iter():
         try:
             command = process.cmdline()

@@ -141,6 +141,13 @@ def test_a_writer_that_has_ended_is_a_note_with_the_file_to_remove(node: Node) -
     assert (check.level, check.mend) == (Level.NOTE, f"remove {ring.path}")
 
 
+def test_a_process_that_got_the_number_of_the_writer_is_not_the_writer(node: Node) -> None:
+    """It began at another clock tick."""
+    node.ring(start_ticks=1)
+    (check,) = [one for one in node.checks() if one.subject.startswith("hook in")]
+    assert (check.level, check.finding) == (Level.NOTE, "the server has ended; its ring is left over")
+
+
 def test_a_loop_that_no_longer_turns_is_bad(node: Node) -> None:
     node.ring(silent_s=90)
     assert node.bad("hook in").finding in {"last seen 90 s ago", "last seen 91 s ago"}
