@@ -1,5 +1,7 @@
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -124,3 +126,42 @@ def test_any_times_give_sums_that_hold_or_one_sentence(data: st.DataObject, tmp_
     assert totals.span_ns is not None
     assert 0 <= totals.busy_ns <= min(totals.kernel_ns, totals.span_ns)
     assert totals.kernel_ns == sum(round(event["dur"] * 1000) for event in events)
+
+
+READ_AND_MEASURE = """
+import resource, sys
+from pathlib import Path
+from cyclewatch.collectors.profiles.read import read_profile
+from cyclewatch.collectors.profiles.records import ProfileError
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+before = peak()
+try:
+    read_profile(Path(sys.argv[1]))
+except ProfileError as error:
+    print(peak() - before, error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("empty events.gz", b'{"traceEvents":[' + b"{}," * (20 << 20)),
+        ("empty events.zst", b'{"traceEvents":[' + b"{}," * (20 << 20)),
+        ("spaces.gz", b'{"traceEvents":[' + b" " * (60 << 20)),
+        ("text.gz", b"a b c\n" * (10 << 20)),
+        ("deep", b'{"traceEvents":[' + b'{"args":' * (4 << 20)),
+        ("deep before", b'{"a":' * (4 << 20)),
+        ("long name", b'{"traceEvents":[{"ph":"X","cat":"kernel","name":"' + b"x" * (30 << 20)),
+        ("random", random.Random(7).randbytes(30 << 20)),
+    ],
+)
+def test_a_hostile_file_costs_little_memory(tmp_path: Path, name: str, content: bytes) -> None:
+    """Of a process that does nothing else; each file unpacks to tens of megabytes or more."""
+    command = [sys.executable, "-c", READ_AND_MEASURE, str(write(tmp_path / name, content))]
+    answer = subprocess.run(command, check=True, capture_output=True, text=True)
+    peak_mb, _, reason = answer.stdout.partition(" ")
+    assert reason.startswith(str(tmp_path))
+    assert int(peak_mb) < 150
