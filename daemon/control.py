@@ -1,4 +1,4 @@
-"""Asking the running daemon for a profile: a unix socket in the state directory, for its owner alone.
+"""Asking the running daemon for something: a unix socket in the state directory, for its owner alone.
 
 A question is one line of JSON, and so is the answer. A socket rather than a table of requests: it says at once when no
 daemon runs, nothing is left over that would be carried out later, and the answer comes while the database is away.

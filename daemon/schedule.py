@@ -45,6 +45,14 @@ class Schedule:
         """Start; the first collection of each collector is at once."""
         self._scheduler.start()
 
+    def pause(self) -> None:
+        """Start no more runs until `resume`."""
+        self._scheduler.pause()
+
+    def resume(self) -> None:
+        """Go on; what was due meanwhile runs once, at once."""
+        self._scheduler.resume()
+
     def stop(self) -> None:
         """Start no more runs; does not wait for one that hangs."""
         self._scheduler.shutdown(wait=False)

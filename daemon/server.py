@@ -6,9 +6,10 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import structlog
 
@@ -21,9 +22,11 @@ from cyclewatch.collectors.runner import Outcome, Runner
 from cyclewatch.collectors.self_usage import RingProgress, Work
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.clock import Clock, SystemClock
+from cyclewatch.daemon.control import Answer, ControlError, ControlServer
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.lock import only_daemon
 from cyclewatch.daemon.metrics import Metrics, StoreState
+from cyclewatch.daemon.pause import Pause
 from cyclewatch.daemon.pipeline import Pipeline
 from cyclewatch.daemon.profiling.service import Profiling
 from cyclewatch.daemon.runs import RunRegistry
@@ -62,6 +65,7 @@ class Server:
         self._samples: queue.Queue[tuple[Sample, Now]] = queue.Queue(_QUEUE_SAMPLES)
         self._last_turn_s = time.monotonic()
         self._turns = 0
+        self._turn_again_s = 0.0
         self._no_data: dict[str, str] = {}
         self._failing: dict[str, tuple[str, ...]] = {}
         engine = open_database(settings.database_url, create=True, upgrade_apart=True)
@@ -96,6 +100,8 @@ class Server:
             for collector in build_collectors(settings, self.discovery, resume, self._own_work, nvml)
         ]
         self.metrics.state.quantities = known_quantities()
+        self._pause = Pause(self._hold, self._release)
+        self._control = ControlServer(settings.state_dir, self._answer, self._answered)
         self._schedule = Schedule(self._runners, self.clock, self._missed, self._overdue)
         self.web = WebServer(settings.web, build_app(self.metrics.registry, self._healthy, self._ready))
 
@@ -114,6 +120,7 @@ class Server:
         self._writer.start()
         self._schedule.start()
         self.profiling.start()
+        self._listen()
         log.info(
             "started",
             database=self._engine.url.render_as_string(hide_password=True),
@@ -133,7 +140,14 @@ class Server:
         """
         self._should_exit.wait(turn_s)
         self._take_all()
-        self._turn()
+        if self._windows_wait():
+            self._last_turn_s = time.monotonic()
+        else:
+            self._turn()
+
+    def _windows_wait(self) -> bool:
+        """Whether windows stay open for what is still in the rings, during a pause and a moment after it."""
+        return self._pause.active or time.monotonic() < self._turn_again_s
 
     def _take_all(self) -> None:
         with contextlib.suppress(queue.Empty):
@@ -150,10 +164,14 @@ class Server:
 
     def _drain(self) -> None:
         """Judge what has been sampled, write what has been judged, close everything."""
+        self._control.stop()
+        windows_wait = self._windows_wait()
+        self._pause.end()
         self._schedule.stop()
         self.profiling.stop()
         self._take_all()
-        self.pipeline.turn(self.clock.now())
+        if not windows_wait:
+            self.pipeline.turn(self.clock.now())
         self.pipeline.flush(self.clock.now(), checkpoint=True)
         written = self._writer.stop(_DRAIN_S)
         self.web.stop()
@@ -213,6 +231,36 @@ class Server:
                 if ring.alive
             ),
         )
+
+    def _listen(self) -> None:
+        try:
+            self._control.start()
+        except ControlError as error:
+            log.error("the command line cannot ask this daemon", reason=str(error))  # noqa: TRY400 (one sentence)
+
+    def _answer(self, question: Mapping[str, Any]) -> Answer:
+        """To the command line; called from threads of its connections."""
+        for part in (self.profiling, self._pause):
+            if (answer := part.answer(question)) is not None:
+                return answer
+        return {"error": "this daemon does not know the question: is it of another release than the command?"}
+
+    def _answered(self, answer: Answer) -> None:
+        for part in (self.profiling, self._pause):
+            part.done(answer)
+
+    def _hold(self) -> bool:
+        """Stop all sampling; what servers ask on Kineto's channel is answered, since they would wait for it."""
+        if not self.profiling.sampler.hold():
+            return False
+        self._schedule.pause()
+        return True
+
+    def _release(self) -> None:
+        """Go on with sampling; the next turn waits until the rings have been read again."""
+        self._turn_again_s = time.monotonic() + self.clock.real_seconds(2 * self.settings.rings.interval_s)
+        self._schedule.resume()
+        self.profiling.sampler.release()
 
     def _missed(self, name: str) -> None:
         self.metrics.collector_missed.labels(name).inc()

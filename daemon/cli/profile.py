@@ -24,7 +24,7 @@ def profile(
     as_json: JsonOption = False,
 ) -> None:
     """Ask the running daemon for a kernel profile, and show it; takes some 10 seconds."""
-    from cyclewatch.daemon.profiling.control import ControlError, asked
+    from cyclewatch.daemon.control import ControlError, asked
 
     question = {"do": "profile", "target": target, "pid": pid, "duration_ms": duration_ms}
     try:

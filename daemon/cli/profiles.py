@@ -66,7 +66,7 @@ def switch_off(config: ConfigOption = None) -> None:
 
 
 def _switch(config: Path | None, *, on: bool) -> None:
-    from cyclewatch.daemon.profiling.control import ControlError, asked
+    from cyclewatch.daemon.control import ControlError, asked
 
     try:
         with asked(settings_or_exit(config).state_dir, {"do": "switch", "on": on}) as answer:

@@ -131,6 +131,14 @@ class Sampler:
         finally:
             self._one_at_a_time.release()
 
+    def hold(self) -> bool:
+        """Take no profile until `release`; False where one is under way."""
+        return self._one_at_a_time.acquire(blocking=False)
+
+    def release(self) -> None:
+        """Take profiles again."""
+        self._one_at_a_time.release()
+
     def _asked_for(self, request: Request) -> Subject:
         if request.pid is not None:
             subject = self.subjects.process(request.pid)

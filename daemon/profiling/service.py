@@ -10,9 +10,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.control import Answer
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.profiling.board import KEEP_STRETCHES_NS, Board, Stretch
-from cyclewatch.daemon.profiling.control import Answer, ControlError, ControlServer
 from cyclewatch.daemon.profiling.decide import DAY_S
 from cyclewatch.daemon.profiling.ledger import Entry, Ledger
 from cyclewatch.daemon.profiling.sampler import ProfileRefusedError, Request, Sampler
@@ -61,26 +61,21 @@ class Profiling:
             metrics,
             clock,
         )
-        self._control = ControlServer(settings.state_dir, self._answer, _done)
 
     def start(self) -> None:
-        """Serve the channel, take profiles, and listen to the command line."""
+        """Serve the channel, and take profiles."""
         try:
             self._history.end_unfinished("the daemon ended while it was being taken")
         except SQLAlchemyError as error:
             log.warning("unfinished profiles stay as they are", reason=reason_of(error))
         self.sampler.start()
-        try:
-            self._control.start()
-        except ControlError as error:
-            log.error("the command line cannot ask for profiles", reason=str(error))  # noqa: TRY400 (one sentence)
 
     def stop(self) -> None:
         """Stop all of it; a profile under way is given up."""
-        self._control.stop()
         self.sampler.stop(_STOP_S)
 
-    def _answer(self, question: Mapping[str, Any]) -> Answer:
+    def answer(self, question: Mapping[str, Any]) -> Answer | None:
+        """Do what the command line asks for; None for a question that is not about profiles."""
         from cyclewatch.daemon.reports.profile import profile_document  # noqa: PLC0415 (only when somebody asks)
 
         match question:
@@ -94,13 +89,12 @@ class Profiling:
                     return {"error": str(error)}
                 document = profile_document(taken.profile)
                 return {"profile": document, "file": str(taken.capture.path) if taken.capture else None}
-        return {"error": "this daemon does not know the question: is it of another release than the command?"}
+        return None
 
-
-def _done(answer: Answer) -> None:
-    """The asker has hung up: the trace that it may have copied is not needed any more."""
-    if answer.get("file"):
-        Path(answer["file"]).unlink(missing_ok=True)
+    def done(self, answer: Answer) -> None:
+        """The asker has hung up: the trace that it may have copied is not needed any more."""
+        if answer.get("file"):
+            Path(answer["file"]).unlink(missing_ok=True)
 
 
 def _entry(view: ProfileView) -> Entry:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from cyclewatch.config.settings import Engine, Host, Profiling, Rings, Settings, Web
 from cyclewatch.daemon.cli.app import app
-from cyclewatch.daemon.profiling.control import ControlError, ControlServer, asked
+from cyclewatch.daemon.control import ControlError, ControlServer, asked
 from cyclewatch.daemon.server import Server
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.profile_records import ProfileState
