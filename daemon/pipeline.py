@@ -1,12 +1,9 @@
-"""From samples to what is stored: windows, detection, attribution. One thread owns all of this."""
+"""From samples to what is stored: windows, and what `judge.py` finds in them. One thread owns all of this."""
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
 
 import numpy as np
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.records import (
@@ -21,28 +18,22 @@ from cyclewatch.collectors.records import (
 )
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.environment import Environment
-from cyclewatch.daemon.findings import findings_of
-from cyclewatch.daemon.metrics import Metrics, PhaseState
+from cyclewatch.daemon.judge import History, Judge
+from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.profiling.board import Board
 from cyclewatch.daemon.runs import RunRegistry
-from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.unit import (
     ChangeEvent,
     Replaced,
     RingPosition,
     Run,
     Series,
-    StoredLevel,
-    StoredRegression,
     StoredSample,
     StoredWindow,
     Unit,
 )
 from cyclewatch.daemon.tracks import RingTrack, ring_states, targets_status
-from cyclewatch.daemon.watch import Findings, Found, SeriesKey, SeriesWatch
-from cyclewatch.detectors.attribution import Evidence
 from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.tracking import Regression, State
 from cyclewatch.detectors.windows import Window, WindowCutter
 
 log = structlog.get_logger(__name__)
@@ -54,18 +45,6 @@ _READING_AGE_MIN_S = 20.0
 _FLUSH_INTERVAL_NS = 5 * 10**9
 _CHECKPOINT_INTERVAL_NS = 15 * 10**9
 _RING_DELAY_NS = 15 * 10**9
-
-
-class History(Protocol):
-    """What the store remembers, as far as detection and attribution ask for it."""
-
-    def detector_state(self, key: str) -> Mapping[str, Any] | None:
-        """Saved state of a detector."""
-        ...
-
-    def evidence(self, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool) -> Evidence:
-        """What is known of the time before and after a regression began."""
-        ...
 
 
 class Pipeline:
@@ -85,12 +64,11 @@ class Pipeline:
         self._warmup_ns = int(settings.detection.warmup_s * 1e9)
         self._length_ns = int(settings.windows.length_s * 1e9)
         self._grace_ns = int(settings.windows.grace_s * 1e9)
-        self._parameters = Parameters.of(settings.detection, settings.windows)
         self._metrics = metrics
         self._runs = runs
         self._environment = environment
         self._board = board
-        self._history = history
+        self._judge = Judge(Parameters.of(settings.detection, settings.windows), metrics, board, history)
         self._positions = dict(positions)
         self._submit = submit
         self._rings: dict[str, RingTrack] = {}
@@ -100,8 +78,6 @@ class Pipeline:
         self._reading_age_ns = int(3e9 * max(_READING_AGE_MIN_S, slowest_s))
         self._identities: dict[str, tuple[ServerIdentity, Now]] = {}
         self._served: dict[str, Run] = {}
-        self._phases: dict[str, PhaseState] = {}
-        self._changed: dict[str, SeriesWatch] = {}
         self._flushed_ns = 0
         self._checkpoint_ns = 0
 
@@ -125,7 +101,7 @@ class Pipeline:
         for track in self._rings.values():
             offset_ns = _utc_offset_ns(track.batch.ring, now)
             for window in track.cutter.close_until(now.monotonic_ns - self._grace_ns):
-                self._judge(track, window, window.index * self._length_ns + offset_ns, now)
+                self._close(track, window, window.index * self._length_ns + offset_ns, now)
         self._runs_without_ring(now)
         self._publish(now)
         found = bool(self._unit.regressions)
@@ -145,8 +121,7 @@ class Pipeline:
         self._flushed_ns = now.monotonic_ns
         if checkpoint:
             self._checkpoint_ns = now.monotonic_ns
-            unit.states = {watch.key.text: watch.state() for watch in self._changed.values()}
-            self._changed = {}
+            unit.states = self._judge.states()
             for key, track in self._rings.items():
                 position = track.cutter.first_open_sequence() or track.next_sequence
                 unit.rings.append(RingPosition(key, position, track.cutter.last_closed))
@@ -239,7 +214,8 @@ class Pipeline:
             return records[good]
         return records
 
-    def _judge(self, track: RingTrack, window: Window, start_ns: int, now: Now) -> None:
+    def _close(self, track: RingTrack, window: Window, start_ns: int, now: Now) -> None:
+        """Store a window that is over, and have it judged once its server has warmed up."""
         run = track.run
         for cell in window.cells:
             self._unit.windows.append(StoredWindow(run.key, track.rank, start_ns, self._length_ns, cell))
@@ -251,100 +227,7 @@ class Pipeline:
             self._take_reading(Reading(run.target, name, value, labels), start_ns, now)
         if start_ns < run.started_at_ns + self._warmup_ns:
             return
-        for phase, cycles in window.cycles.items():
-            watch = track.watches.get(phase.value) or self._watch(track, phase.value)
-            if watch is None:
-                continue
-            cells = [cell for cell in window.cells if cell.phase is phase]
-            verdict, found = watch.update(start_ns, cycles, cells)
-            self._changed[watch.key.text] = watch
-            if verdict.settled:
-                log.info("baseline stands", target=run.target, rank=track.rank, phase=phase.value)
-                self._unit.levels += [
-                    StoredLevel(run.key, track.rank, phase.value, level, suspected=False) for level in verdict.baseline
-                ]
-            suspected = verdict.suspicion is not None
-            self._board.judged(
-                track.batch.ring.key, now.monotonic_ns, settled=watch.detector.settled, suspected=suspected
-            )
-            if verdict.level is not None:
-                self._unit.levels.append(StoredLevel(run.key, track.rank, phase.value, verdict.level, suspected))
-                if suspected:
-                    self._metrics.suspicions.labels(run.target).inc()
-            for one in found:
-                self._found(track, watch, one)
-            known = verdict.level is not None and math.isfinite(verdict.level.log_ratio)
-            self._phases[track.place(phase.value)] = PhaseState(
-                target=run.target,
-                rank=track.rank,
-                phase=phase.value,
-                median_s=float(np.median(cycles["cycle_ns"])) / 1e9,
-                ratio=math.exp(verdict.level.log_ratio) if verdict.level is not None and known else None,
-                baseline_progress=watch.detector.progress,
-                regression_open=bool(watch.open_regressions()),
-            )
-
-    def _watch(self, track: RingTrack, phase: str) -> SeriesWatch | None:
-        """The watch of this series: the one in use before a restart of the server, or as it was saved.
-
-        None where the store does not answer: a baseline that is only out of reach must not be learned anew.
-        """
-        key = SeriesKey(track.run.target, track.rank, phase, track.run.fingerprint)
-        in_use = (other.watches[phase] for other in self._rings.values() if phase in other.watches)
-        watch = next((one for one in in_use if one.key == key), None) or self._changed.get(key.text)
-        if watch is None:
-            watch = SeriesWatch(key, self._parameters)
-            try:
-                state = self._history.detector_state(key.text)
-                if state is not None:
-                    watch.restore(state)
-            except SQLAlchemyError as error:
-                log.warning("the saved baseline cannot be read; trying again", key=key.text, reason=reason_of(error))
-                return None
-            except (ValueError, KeyError, TypeError) as error:
-                log.warning("the saved baseline is unusable; learning it anew", key=key.text, reason=str(error))
-                watch = SeriesWatch(key, self._parameters)
-        track.watches[phase] = watch
-        for regression in watch.open_regressions():  # a configuration that came back has what was open of it again
-            self._store_regression(track, watch, regression)
-        return watch
-
-    def _found(self, track: RingTrack, watch: SeriesWatch, one: Found) -> None:
-        """Store a regression that is new or altered, with what is known of its cause."""
-        regression = one.regression
-        if regression.state is not State.RESOLVED:
-            watch.note(regression.kind, self._findings(track, watch.key.phase, regression))
-        self._store_regression(track, watch, regression)
-        found = watch.findings(regression.kind)
-        if one.is_new and regression.state is State.OPEN:
-            self._metrics.regressions.labels(track.run.target).inc()
-        tell = log.info if one.is_measured_again else log.warning
-        tell(
-            "improvement" if regression.state is State.NOTED else "regression",
-            state=regression.state.value,
-            target=track.run.target,
-            rank=track.rank,
-            phase=watch.key.phase,
-            kind=regression.kind.value,
-            effect=f"{regression.effect:+.1%}",
-            ci=f"{regression.ci[0]:+.1%} to {regression.ci[1]:+.1%}",
-            cause=found.causes[0]["subject"] if found.causes else "not shown",
-        )
-
-    def _store_regression(self, track: RingTrack, watch: SeriesWatch, regression: Regression) -> None:
-        found = watch.findings(regression.kind)
-        run, phase = track.run, watch.key.phase
-        self._unit.regressions.append(
-            StoredRegression(run.key, run.target, track.rank, phase, regression, found.split, found.causes)
-        )
-
-    def _findings(self, track: RingTrack, phase: str, regression: Regression) -> Findings:
-        try:
-            evidence = self._history.evidence(track.run, track.rank, phase, regression, synchronous=track.synchronous)
-        except SQLAlchemyError as error:
-            log.warning("the store does not answer; the cause is not shown", reason=reason_of(error))
-            return Findings()
-        return findings_of(evidence)
+        self._judge.window(track, self._rings.values(), window, start_ns, now, self._unit)
 
     def _runs_without_ring(self, now: Now) -> None:
         """Runs of servers that only answer over HTTP; a ring, which knows more, has some seconds to turn up."""
@@ -400,7 +283,7 @@ class Pipeline:
     def _forget(self, target: str) -> None:
         """Drop phases that no ring of the target has any more, and its readings with the last ring."""
         kept = {track.place(phase) for track in self._rings.values() for phase in track.watches}
-        self._phases = {key: one for key, one in self._phases.items() if one.target != target or key in kept}
+        self._judge.forget(target, kept)
         if not self._has_ring(target):
             self._readings = {key: one for key, one in self._readings.items() if one[0].target != target}
 
@@ -408,7 +291,7 @@ class Pipeline:
         oldest_ns = now.monotonic_ns - self._reading_age_ns
         self._readings = {key: one for key, one in self._readings.items() if one[1] >= oldest_ns}
         state = self._metrics.state
-        state.phases = dict(self._phases)
+        state.phases = dict(self._judge.phases)
         state.readings = [reading for reading, _ in self._readings.values()]
         state.rings = ring_states(self._rings.values(), now.monotonic_ns)
 

@@ -1,0 +1,162 @@
+"""Judging the windows of every series: detection, open regressions, and what is known of their causes."""
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import structlog
+from sqlalchemy.exc import SQLAlchemyError
+
+from cyclewatch.collectors.base import Now
+from cyclewatch.daemon.findings import findings_of
+from cyclewatch.daemon.metrics import Metrics, PhaseState
+from cyclewatch.daemon.profiling.board import Board
+from cyclewatch.daemon.store.database import reason_of
+from cyclewatch.daemon.store.unit import Run, StoredLevel, StoredRegression, Unit
+from cyclewatch.daemon.tracks import RingTrack
+from cyclewatch.daemon.watch import Findings, Found, SeriesKey, SeriesWatch
+from cyclewatch.detectors.attribution import Evidence
+from cyclewatch.detectors.decision import Parameters
+from cyclewatch.detectors.tracking import Regression, State
+from cyclewatch.detectors.windows import Window
+
+log = structlog.get_logger(__name__)
+
+
+class History(Protocol):
+    """What the store remembers, as far as detection and attribution ask for it."""
+
+    def detector_state(self, key: str) -> Mapping[str, Any] | None:
+        """Saved state of a detector."""
+        ...
+
+    def evidence(self, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool) -> Evidence:
+        """What is known of the time before and after a regression began."""
+        ...
+
+
+class Judge:
+    """Holds the watches of all series; what they find goes into the unit of the turn.
+
+    `phases` is what the metrics show of each phase of each rank.
+    """
+
+    def __init__(self, parameters: Parameters, metrics: Metrics, board: Board, history: History) -> None:
+        self._parameters = parameters
+        self._metrics = metrics
+        self._board = board
+        self._history = history
+        self._changed: dict[str, SeriesWatch] = {}
+        self.phases: dict[str, PhaseState] = {}
+
+    def states(self) -> dict[str, Mapping[str, Any]]:
+        """Saved states of the watches that took windows since the last call, by their keys."""
+        states: dict[str, Mapping[str, Any]] = {watch.key.text: watch.state() for watch in self._changed.values()}
+        self._changed = {}
+        return states
+
+    def forget(self, target: str, kept: Collection[str]) -> None:
+        """Drop the phases of a target but those in `kept`, by their places."""
+        self.phases = {key: one for key, one in self.phases.items() if one.target != target or key in kept}
+
+    def window(
+        self, track: RingTrack, rings: Collection[RingTrack], window: Window, start_ns: int, now: Now, unit: Unit
+    ) -> None:
+        """Judge a window of `track` that began at `start_ns` (UTC); `rings` are all that are read."""
+        run = track.run
+        for phase, cycles in window.cycles.items():
+            watch = track.watches.get(phase.value) or self._watch(track, rings, phase.value, unit)
+            if watch is None:
+                continue
+            cells = [cell for cell in window.cells if cell.phase is phase]
+            verdict, found = watch.update(start_ns, cycles, cells)
+            self._changed[watch.key.text] = watch
+            if verdict.settled:
+                log.info("baseline stands", target=run.target, rank=track.rank, phase=phase.value)
+                unit.levels += [
+                    StoredLevel(run.key, track.rank, phase.value, level, suspected=False) for level in verdict.baseline
+                ]
+            suspected = verdict.suspicion is not None
+            self._board.judged(
+                track.batch.ring.key, now.monotonic_ns, settled=watch.detector.settled, suspected=suspected
+            )
+            if verdict.level is not None:
+                unit.levels.append(StoredLevel(run.key, track.rank, phase.value, verdict.level, suspected))
+                if suspected:
+                    self._metrics.suspicions.labels(run.target).inc()
+            for one in found:
+                self._found(track, watch, one, unit)
+            known = verdict.level is not None and math.isfinite(verdict.level.log_ratio)
+            self.phases[track.place(phase.value)] = PhaseState(
+                target=run.target,
+                rank=track.rank,
+                phase=phase.value,
+                median_s=float(np.median(cycles["cycle_ns"])) / 1e9,
+                ratio=math.exp(verdict.level.log_ratio) if verdict.level is not None and known else None,
+                baseline_progress=watch.detector.progress,
+                regression_open=bool(watch.open_regressions()),
+            )
+
+    def _watch(self, track: RingTrack, rings: Collection[RingTrack], phase: str, unit: Unit) -> SeriesWatch | None:
+        """The watch of this series: the one in use before a restart of the server, or as it was saved.
+
+        None where the store does not answer: a baseline that is only out of reach must not be learned anew.
+        """
+        key = SeriesKey(track.run.target, track.rank, phase, track.run.fingerprint)
+        in_use = (other.watches[phase] for other in rings if phase in other.watches)
+        watch = next((one for one in in_use if one.key == key), None) or self._changed.get(key.text)
+        if watch is None:
+            watch = SeriesWatch(key, self._parameters)
+            try:
+                state = self._history.detector_state(key.text)
+                if state is not None:
+                    watch.restore(state)
+            except SQLAlchemyError as error:
+                log.warning("the saved baseline cannot be read; trying again", key=key.text, reason=reason_of(error))
+                return None
+            except (ValueError, KeyError, TypeError) as error:
+                log.warning("the saved baseline is unusable; learning it anew", key=key.text, reason=str(error))
+                watch = SeriesWatch(key, self._parameters)
+        track.watches[phase] = watch
+        for regression in watch.open_regressions():  # a configuration that came back has what was open of it again
+            _store_regression(track, watch, regression, unit)
+        return watch
+
+    def _found(self, track: RingTrack, watch: SeriesWatch, one: Found, unit: Unit) -> None:
+        """Store a regression that is new or altered, with what is known of its cause."""
+        regression = one.regression
+        if regression.state is not State.RESOLVED:
+            watch.note(regression.kind, self._findings(track, watch.key.phase, regression))
+        _store_regression(track, watch, regression, unit)
+        found = watch.findings(regression.kind)
+        if one.is_new and regression.state is State.OPEN:
+            self._metrics.regressions.labels(track.run.target).inc()
+        tell = log.info if one.is_measured_again else log.warning
+        tell(
+            "improvement" if regression.state is State.NOTED else "regression",
+            state=regression.state.value,
+            target=track.run.target,
+            rank=track.rank,
+            phase=watch.key.phase,
+            kind=regression.kind.value,
+            effect=f"{regression.effect:+.1%}",
+            ci=f"{regression.ci[0]:+.1%} to {regression.ci[1]:+.1%}",
+            cause=found.causes[0]["subject"] if found.causes else "not shown",
+        )
+
+    def _findings(self, track: RingTrack, phase: str, regression: Regression) -> Findings:
+        try:
+            evidence = self._history.evidence(track.run, track.rank, phase, regression, synchronous=track.synchronous)
+        except SQLAlchemyError as error:
+            log.warning("the store does not answer; the cause is not shown", reason=reason_of(error))
+            return Findings()
+        return findings_of(evidence)
+
+
+def _store_regression(track: RingTrack, watch: SeriesWatch, regression: Regression, unit: Unit) -> None:
+    found = watch.findings(regression.kind)
+    run, phase = track.run, watch.key.phase
+    unit.regressions.append(
+        StoredRegression(run.key, run.target, track.rank, phase, regression, found.split, found.causes)
+    )
