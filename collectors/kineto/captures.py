@@ -19,11 +19,15 @@ from cyclewatch.collectors.kineto.protocol import CaptureOrder
 POLL_WAIT_NS = 15 * 10**9
 """Three polls: a process that has not taken the order by then is not going to."""
 
-START_WAIT_NS = 6 * 10**9
-"""Libkineto's profiler thread begins 1 s after the order; a file that has not been opened by then is elsewhere."""
+START_WAIT_NS = 12 * 10**9
+"""Libkineto's profiler thread begins 1 s after the process has read the order, at the latest at its next poll. A file
+that has not been opened by then is elsewhere."""
 
-BEGIN_NS = 3 * 10**9
-"""So long after the order a process may still call itself free, because it has not begun."""
+BEGIN_NS = 10**9 // 2
+"""So long after it has opened its file a process may still call itself free."""
+
+BEHIND_NS = 4 * 10**9
+"""A process that begins later than this has read the order at its next poll only."""
 
 WRITE_WAIT_NS = 60 * 10**9
 """How long writing may take after the recording has ended."""
@@ -43,6 +47,10 @@ class Failure(StrEnum):
     ENDED = "ended"
     UNFINISHED = "unfinished"
     NO_ROOM = "no_room"
+
+
+NOT_OURS = frozenset({Failure.BUSY, Failure.CANCELLED, Failure.ENDED})
+"""Failures that say nothing against trying again: somebody else was at it, or the process was stopped."""
 
 
 class CaptureError(Exception):
@@ -110,7 +118,7 @@ class Capture:
         with self._lock:
             if self._handed_out_ns:
                 now_ns = self._clock_ns()
-                if process.free and not self._free_again_ns and now_ns - self._handed_out_ns > BEGIN_NS:
+                if process.free and self._configured_ns and now_ns - self._configured_ns > BEGIN_NS:
                     self._free_again_ns = now_ns
                 return ""
             if not process.free:
@@ -118,6 +126,11 @@ class Capture:
                 return ""
             self._handed_out_ns = self._clock_ns()
             return self.order.text
+
+    @property
+    def behind(self) -> bool:
+        """Whether the process read the order one poll late, as it will all further answers."""
+        return self._configured_ns - self._handed_out_ns > BEHIND_NS
 
     @property
     def handed_out_ns(self) -> int:
@@ -141,11 +154,19 @@ class Capture:
             raise CaptureError(Failure.ENDED, f"process {self.process.pid} ended before its profile was complete")
         if not self._handed_out_ns:
             self._check_taken(now_ns)
-        elif free_again_ns and now_ns > free_again_ns:
-            self._check_given_up()
+        elif free_again_ns:
+            # It says that it is free, and the file would have had its name before that.
+            raise CaptureError(
+                Failure.CANCELLED,
+                f"another profile of process {self.process.pid}, such as /start_profile, took the place of this one",
+            )
         elif not self._configured_ns:
             if now_ns - self._handed_out_ns > START_WAIT_NS:
-                raise CaptureError(Failure.NO_FILE, self._nowhere())
+                raise CaptureError(
+                    Failure.NO_FILE,
+                    f"process {self.process.pid} took the order, but writes no file in {self.path.parent}: set "
+                    f"KINETO_ONDEMAND_TRACE_DIR={self.path.parent} for it, and see that its user may write there",
+                )
         elif now_ns - self._configured_ns > self.order.duration_ms * 10**6 + WRITE_WAIT_NS:
             raise CaptureError(
                 Failure.UNFINISHED, f"{self.path.name}: not complete {WRITE_WAIT_NS // 10**9} s after the recording"
@@ -159,21 +180,6 @@ class Capture:
             raise CaptureError(Failure.BUSY, f"process {self.process.pid} is being profiled by somebody else")
         raise CaptureError(
             Failure.NOT_TAKEN, f"process {self.process.pid} has not asked for {POLL_WAIT_NS // 10**9} s: does it hang?"
-        )
-
-    def _check_given_up(self) -> None:
-        """The process says that it is free again, and the file is not there: it had its name before that."""
-        if self._configured_ns:
-            raise CaptureError(
-                Failure.CANCELLED,
-                f"another profile of process {self.process.pid}, such as /start_profile, took the place of this one",
-            )
-        raise CaptureError(Failure.NO_FILE, self._nowhere())
-
-    def _nowhere(self) -> str:
-        return (
-            f"process {self.process.pid} took the order, but writes no file in {self.path.parent}: set "
-            f"KINETO_ONDEMAND_TRACE_DIR={self.path.parent} for it, and see that its user may write there"
         )
 
     def remove(self) -> None:

@@ -38,7 +38,15 @@ from cyclewatch.collectors.kineto.protocol import (
 )
 
 _CREDENTIALS = struct.Struct("=3i")
+_TIMESTAMP = struct.Struct("@2l")
+_SO_TIMESTAMPNS = 35  # <asm-generic/socket.h>; its control message has the same number
+_ANCILLARY_BYTES = socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_TIMESTAMP.size)
+"""Room for both, and for no descriptors that somebody sends along."""
+
 _SOCKET_MODE = 0o660
+_LATE_NS = 40 * 10**6
+"""From this age on a question is not answered. The process has given up (after 60 to 120 ms, tried) or is about to: it
+would find the answer at its next question, and be one answer behind from then on."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,7 @@ class Endpoint:
         self._peers = Peers(users, partial(namespace_numbers, proc))
         self._lock = threading.Lock()
         self._clients: dict[int, Client] = {}
+        self._behind: set[int] = set()
         self._refusals: dict[str, Refusals] = {}
         self._closing = threading.Event()
         self._directory_fd = -1
@@ -116,6 +125,11 @@ class Endpoint:
         with self._lock:
             self._clients.pop(pid, None)
 
+    def catch_up(self, pid: int) -> None:
+        """A process is one answer behind, since one came too late for it: leave out the next."""
+        with self._lock:
+            self._behind.add(pid)
+
     def refusals(self) -> Mapping[str, Refusals]:
         """Datagrams that got no answer since the start, by kind."""
         with self._lock:
@@ -135,6 +149,7 @@ class Endpoint:
         try:
             # Before it has a name, or the first datagrams would come without credentials.
             endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            endpoint.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
             endpoint.bind(str(path))
             path.chmod(_SOCKET_MODE)
         except OSError as error:
@@ -147,9 +162,7 @@ class Endpoint:
     def _serve(self, endpoint: socket.socket) -> None:
         while True:
             try:
-                datagram, ancillary, flags, address = endpoint.recvmsg(
-                    DATAGRAM_BYTES_MAX, socket.CMSG_SPACE(_CREDENTIALS.size)
-                )
+                datagram, ancillary, flags, address = endpoint.recvmsg(DATAGRAM_BYTES_MAX, _ANCILLARY_BYTES)
             except OSError as error:
                 self._refuse(RefusedError("socket", f"the socket gives an error: {error.strerror}"))
                 time.sleep(1.0)
@@ -158,7 +171,8 @@ class Endpoint:
                 return
             try:
                 where = self._checked(address)
-                answer = self._answer(datagram, _credentials(ancillary), whole=not flags & socket.MSG_TRUNC)
+                sender, sent_ns = _told_by_kernel(ancillary)
+                answer = self._answer(datagram, sender, sent_ns, whole=not flags & socket.MSG_TRUNC)
                 endpoint.sendto(answer, socket.MSG_DONTWAIT, where)
             except RefusedError as error:
                 self._refuse(error)
@@ -169,15 +183,24 @@ class Endpoint:
             except Exception as error:  # noqa: BLE001 (one question must not end the answers to all others)
                 self._refuse(RefusedError("internal", f"a question could not be answered: {error!r}"))
 
-    def _answer(self, datagram: bytes, sender: Credentials | None, *, whole: bool) -> bytes:
+    def _answer(self, datagram: bytes, sender: Credentials | None, sent_ns: int, *, whole: bool) -> bytes:
         if not whole:
             raise ProtocolError(f"more than {DATAGRAM_BYTES_MAX} bytes")
         message = parse(datagram)
         with self._lock:
             process = self._peers.admit(sender, message, time.monotonic_ns())
             client = self._clients.get(process.pid)
+            behind = process.pid in self._behind
+            self._behind.discard(process.pid)
         if isinstance(message, ContextMessage):
             return count_answer(1)
+        if behind:
+            raise RefusedError("behind", f"process {process.pid} was one answer behind")
+        age_ns = time.time_ns() - sent_ns
+        if age_ns > _LATE_NS:
+            raise RefusedError(
+                "late", f"process {process.pid} asked {age_ns / 1e6:.0f} ms ago: does cyclewatch get CPU?"
+            )
         return configuration_answer(client.poll(process) if client else "")
 
     def _checked(self, address: object) -> str:
@@ -208,9 +231,14 @@ class Endpoint:
             self._refusals[error.kind] = Refusals(before.count + 1 if before else 1, str(error))
 
 
-def _credentials(ancillary: list[tuple[int, int, bytes]]) -> Credentials | None:
+def _told_by_kernel(ancillary: list[tuple[int, int, bytes]]) -> tuple[Credentials | None, int]:
+    """Who sent a datagram, and when (UTC nanoseconds)."""
+    sender, sent_ns = None, time.time_ns()
     for level, kind, data in ancillary:
         if (level, kind, len(data)) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS, _CREDENTIALS.size):
             pid, user, _ = _CREDENTIALS.unpack(data)
-            return Credentials(pid, user)
-    return None
+            sender = Credentials(pid, user)
+        elif (level, kind, len(data)) == (socket.SOL_SOCKET, _SO_TIMESTAMPNS, _TIMESTAMP.size):
+            seconds, nanoseconds = _TIMESTAMP.unpack(data)
+            sent_ns = seconds * 10**9 + nanoseconds
+    return sender, sent_ns

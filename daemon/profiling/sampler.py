@@ -199,7 +199,6 @@ class Sampler:
         taken = session.take(self._tools, self.channel, duration_ms)
         profile, view = taken.profile, subject.view
         fingerprint = view.run.fingerprint if view else ""
-        kept = profile.state is ProfileState.KEPT
         self._past.note(
             Entry(
                 key=profile.key,
@@ -212,7 +211,10 @@ class Sampler:
             )
         )
         if view is not None:
-            self._failures[view.ring.key] = 0 if kept else self._failures.get(view.ring.key, 0) + 1
+            if taken.failed:
+                self._failures[view.ring.key] = self._failures.get(view.ring.key, 0) + 1
+            elif profile.state is ProfileState.KEPT:
+                self._failures.pop(view.ring.key, None)
             if taken.stretch is not None:
                 self._unpriced.append(taken)
         self._metrics.profiles.labels(profile.target, reason.value, profile.state.value).inc()

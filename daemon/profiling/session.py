@@ -22,12 +22,16 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Taken:
-    """What came of a profile. `stretch` is None where the server was not exposed; `capture` still has its file."""
+    """What came of a profile. `stretch` is None where the server was not exposed; `capture` still has its file.
+
+    `failed` tells that it is refused for a reason that will be there the next time.
+    """
 
     subject: Subject
     profile: StoredProfile
     stretch: Stretch | None
     capture: Capture | None
+    failed: bool
 
 
 class Session:
@@ -74,9 +78,11 @@ class Session:
     def take(self, tools: Tools, channel: Channel, duration_ms: int) -> Taken:
         """Take it, and store what came of it."""
         capture: Capture | None = None
+        failed = False
         try:
             reduction, capture = self._record(tools, channel, duration_ms)
         except TakingError as error:
+            failed = error.counts
             self._profile = replace(self._profile, state=ProfileState.REFUSED, detail=str(error))
             log.warning("no profile", **self._place(), reason=str(error))
         else:
@@ -89,7 +95,7 @@ class Session:
             )
             log.info("profile", **self._place(), why=self._profile.reason, kernels=len(reduction.kernels))
         self._store(self._profile)
-        return Taken(self._subject, self._profile, self._stretch, capture)
+        return Taken(self._subject, self._profile, self._stretch, capture, failed)
 
     def _record(self, tools: Tools, channel: Channel, duration_ms: int) -> tuple[Reduction, Capture | None]:
         subject = self._subject

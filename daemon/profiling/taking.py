@@ -11,7 +11,7 @@ from typing import Protocol
 
 import httpx
 
-from cyclewatch.collectors.kineto.captures import Capture, CaptureError, Exposure, check_room
+from cyclewatch.collectors.kineto.captures import NOT_OURS, Capture, CaptureError, Exposure, check_room
 from cyclewatch.collectors.kineto.endpoint import Endpoint
 from cyclewatch.collectors.kineto.peers import KinetoProcess
 from cyclewatch.collectors.kineto.protocol import CPU_ACTIVITIES, GPU_ACTIVITIES
@@ -27,7 +27,11 @@ _START_PROFILE_WAIT_NS = 180 * 10**9
 
 
 class TakingError(Exception):
-    """No valid profile came of it; one sentence."""
+    """No valid profile came of it; one sentence. `counts` tells that the next attempt is likely to end so too."""
+
+    def __init__(self, text: str, *, counts: bool = True) -> None:
+        super().__init__(text)
+        self.counts = counts
 
 
 class Exposed(Protocol):
@@ -75,10 +79,16 @@ def take_by_channel(
             _wait(tools, capture, exposed)
         finally:
             endpoint.detach(process.pid)
+            if capture.behind:
+                endpoint.catch_up(process.pid)
         return _reduced(tools, capture.path, process.user, process.own_pid, gpu=gpu), capture
+    except TakingError:
+        remove(capture)
+        raise
     except (CaptureError, TraceFileError, ReductionError, OSError) as error:
         remove(capture)
-        raise TakingError(str(error)) from error
+        counts = not (isinstance(error, CaptureError) and error.failure in NOT_OURS)
+        raise TakingError(str(error), counts=counts) from error
 
 
 def _reduced(tools: Tools, path: Path, user: int, own_pid: int, *, gpu: bool) -> Reduction:
@@ -102,7 +112,7 @@ def _wait(tools: Tools, capture: Capture, exposed: Exposed) -> None:
     try:
         while exposure is None:
             if tools.stopping.wait(_LOOK_S):
-                raise TakingError("the daemon is stopping")
+                raise TakingError("the daemon is stopping", counts=False)
             if capture.handed_out_ns and not began:
                 began = True
                 exposed.began(capture.handed_out_ns)

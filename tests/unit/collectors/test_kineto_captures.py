@@ -134,12 +134,20 @@ def test_a_trace_that_is_written_elsewhere_is_known_soon(stage: Stage) -> None:
     assert "KINETO_ONDEMAND_TRACE_DIR" in str(failure)
 
 
-def test_a_process_that_is_free_again_without_having_begun_wrote_elsewhere(stage: Stage) -> None:
-    stage.handed_out()
+def test_a_process_that_reads_the_order_at_its_next_poll_only_is_waited_for(stage: Stage) -> None:
+    """An answer came too late for it; it is one behind from then on, and told so."""
+    recording = stage.handed_out()
+    assert not stage.capture.behind
     stage.wait(5 * SECOND)
-    stage.poll(free=True)
-    stage.wait(1)
-    assert stage.failure().failure is Failure.NO_FILE
+    assert stage.poll(free=True) == ""
+    assert stage.check() is None
+    stage.wait(SECOND)
+    recording.configure()
+    assert stage.check() is None
+    assert stage.capture.behind
+    stage.wait(2 * SECOND)
+    recording.finish()
+    assert stage.check() == Exposure(100 * SECOND, 106 * SECOND, 108 * SECOND)
 
 
 def test_a_file_that_is_never_finished(stage: Stage) -> None:

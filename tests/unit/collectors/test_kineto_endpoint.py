@@ -184,6 +184,30 @@ def test_a_name_that_has_become_something_else_gets_no_answer(directory: Path, e
         assert "gone" in refusal(endpoint, "address") or "not a socket" in refusal(endpoint, "address")
 
 
+def test_a_question_that_had_to_wait_too_long_gets_no_answer(
+    directory: Path, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process would read it at its next question, and be one answer behind from then on."""
+    says = Says("A=1")
+    endpoint.attach(ME, says)
+    monkeypatch.setattr("cyclewatch.collectors.kineto.endpoint._LATE_NS", -1)
+    with FakeProcess(directory) as process:
+        process.send(request((ME,)))
+        assert "does cyclewatch get CPU time" in refusal(endpoint, "late")
+        assert process.hears_nothing()
+        assert says.polls == []  # nothing was handed out
+        monkeypatch.undo()
+        assert process.poll() == "A=1"
+
+
+def test_a_process_that_is_behind_catches_up_by_one_answer_left_out(directory: Path, endpoint: Endpoint) -> None:
+    endpoint.catch_up(ME)
+    with FakeProcess(directory) as process:
+        process.send(request((ME,)))
+        assert process.hears_nothing()
+        assert process.poll() == ""
+
+
 def test_one_that_does_not_read_its_answers_holds_nobody_up(directory: Path, endpoint: Endpoint) -> None:
     with FakeProcess(directory) as deaf, FakeProcess(directory) as process:
         for _ in range(600):
