@@ -133,9 +133,11 @@ def read_json_pandas(path: Path) -> int:
         trace = json.loads(file.read())
     table = pd.DataFrame(trace["traceEvents"])
     table = table[table["dur"].notna() & table["cat"].notna() & (table["cat"] != "Trace")]
-    args = pd.json_normalize(table["args"].tolist(), max_level=0)[["stream", "correlation", "External id"]]
-    table = pd.concat([table.drop(columns="args").reset_index(drop=True), args.fillna(-1)], axis=1)
-    return int((table["cat"] == "kernel").sum())
+    for name in ("stream", "correlation", "External id"):
+        table[name] = table["args"].apply(lambda args, name=name: args.get(name, -1) if isinstance(args, dict) else -1)
+    names = {name: index for index, name in enumerate(table["name"].unique())}
+    table["name"] = table["name"].map(names)
+    return int((table.drop(columns=["args", "ph"])["cat"] == "kernel").sum())
 
 
 def read_orjson(path: Path) -> int:
