@@ -57,7 +57,7 @@ def parse_disk(content: bytes) -> dict[str, int]:
 
 
 class Disks:
-    """Every whole disk.
+    """Every whole disk, at the pace of looks.
 
     `usage`, `read` and `write` are what profiles of single programs call so: how busy the disk was, and how long
     reading and writing took. Requests that overlap count each for itself, so that these two can exceed 1.
@@ -68,7 +68,7 @@ class Disks:
             "host.disk_usage_ratio",
             "Share of the time that a disk had requests to serve.",
             "/sys/block/DISK/stat",
-            "host.interval_s",
+            "host.look_interval_s",
             ("disk",),
             target="node",
             cost="2.1 us a disk",
@@ -77,7 +77,7 @@ class Disks:
             "host.disk_read_ratio",
             "Time that reads from a disk took, added up, in relation to the time that passed.",
             "/sys/block/DISK/stat",
-            "host.interval_s",
+            "host.look_interval_s",
             ("disk",),
             target="node",
             cost="in the reading of disk_usage_ratio",
@@ -86,7 +86,7 @@ class Disks:
             "host.disk_write_ratio",
             "Time that writes to a disk took, added up, in relation to the time that passed.",
             "/sys/block/DISK/stat",
-            "host.interval_s",
+            "host.look_interval_s",
             ("disk",),
             target="node",
             cost="in the reading of disk_usage_ratio",
@@ -95,7 +95,7 @@ class Disks:
             "host.disk_read_bytes_per_s",
             "Bytes read from a disk.",
             "/sys/block/DISK/stat",
-            "host.interval_s",
+            "host.look_interval_s",
             ("disk",),
             target="node",
             cost="in the reading of disk_usage_ratio",
@@ -104,7 +104,7 @@ class Disks:
             "host.disk_write_bytes_per_s",
             "Bytes written to a disk.",
             "/sys/block/DISK/stat",
-            "host.interval_s",
+            "host.look_interval_s",
             ("disk",),
             target="node",
             cost="in the reading of disk_usage_ratio",
@@ -117,8 +117,11 @@ class Disks:
         self._files: CounterFiles[str, str] = CounterFiles(parse_disk)
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
-        """Find the disks."""
+        """Read the disks known, then find out which there are now."""
         del scene
+        for disk, counts in self._files.advance(now_ns).items():
+            for name, rate in counts.per_s.items():
+                yield Reading(NODE, name, rate * _UNITS[name], (("disk", disk),))
         directory = self._sys / "block"
         disks = list(whole_disks(self._sys))
         if len(disks) > DISKS_MAX:
@@ -127,10 +130,9 @@ class Disks:
         yield from self._files.problems
 
     def advance(self, now_ns: int) -> Iterator[Reading]:
-        """What each disk did since the last reading."""
-        for disk, counts in self._files.advance(now_ns).items():
-            for name, rate in counts.per_s.items():
-                yield Reading(NODE, name, rate * _UNITS[name], (("disk", disk),))
+        """Nothing between looks."""
+        del now_ns
+        yield from ()
 
     def close(self) -> None:
         """Close all files."""

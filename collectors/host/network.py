@@ -43,14 +43,14 @@ def parse_interfaces(content: bytes) -> dict[tuple[str, str], int]:
 
 
 class Network:
-    """The interfaces of each server but for loopback: the eight that have carried most, where there are more."""
+    """The interfaces of each server but for loopback, at the pace of looks: the eight that have carried most."""
 
     quantities = (
         Quantity(
             _READINGS[_RECEIVED],
             "Bytes received through an interface of the server's network.",
             "/proc/PID/net/dev",
-            "host.interval_s",
+            "host.look_interval_s",
             ("interface",),
             cost="5.1 us a server",
         ),
@@ -58,7 +58,7 @@ class Network:
             _READINGS[_TRANSMITTED],
             "Bytes sent through an interface of the server's network.",
             "/proc/PID/net/dev",
-            "host.interval_s",
+            "host.look_interval_s",
             ("interface",),
             cost="in the reading of network_receive_bytes_per_second",
         ),
@@ -66,7 +66,7 @@ class Network:
             _READINGS[_TROUBLED],
             "Packets that were broken or dropped at an interface, in both directions.",
             "/proc/PID/net/dev",
-            "host.interval_s",
+            "host.look_interval_s",
             ("interface",),
             cost="in the reading of network_receive_bytes_per_second",
         ),
@@ -78,23 +78,25 @@ class Network:
         self._files: CounterFiles[str, tuple[str, str]] = CounterFiles(parse_interfaces, whole=True)
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
-        """Open the table of each server, through its first scheduler.
+        """Read the tables known, then open the one of each server, through its first scheduler.
 
         A held table keeps the network of a server that has ended, for as long as until the next look.
         """
-        first = {process.target: process.pid for process in reversed(scene.schedulers)}
-        paths = {target: self._proc / str(pid) / "net/dev" for target, pid in first.items()}
-        self._files.refresh(paths, now_ns)
-        yield from self._files.problems
-
-    def advance(self, now_ns: int) -> Iterator[Reading]:
-        """What each interface did since the last reading."""
         for target, counts in self._files.advance(now_ns).items():
             for interface in _busiest(counts.now):
                 for what, name in _READINGS.items():
                     value = counts.per_s.get((interface, what))
                     if value is not None:
                         yield Reading(target, name, value, (("interface", interface),))
+        first = {process.target: process.pid for process in reversed(scene.schedulers)}
+        paths = {target: self._proc / str(pid) / "net/dev" for target, pid in first.items()}
+        self._files.refresh(paths, now_ns)
+        yield from self._files.problems
+
+    def advance(self, now_ns: int) -> Iterator[Reading]:
+        """Nothing between looks."""
+        del now_ns
+        yield from ()
 
     def close(self) -> None:
         """Close all files."""
