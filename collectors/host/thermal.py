@@ -8,7 +8,7 @@ from cyclewatch.collectors.host.counters import SINGLE, CounterFiles, parse_sing
 from cyclewatch.collectors.host.labels import PROCESS_LABELS, Labels, series
 from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.processes import ServerProcess
-from cyclewatch.collectors.procfs import FormatError, counter
+from cyclewatch.collectors.procfs import counter
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Reading, Sample
 
@@ -112,7 +112,7 @@ class ThermalThrottling:
         """One CPU of each package, by the package's number; looked for once, since it takes a file for each CPU."""
         found: dict[int, int] = {}
         for directory in sorted(self._cpus.glob("cpu[0-9]*")):
-            with contextlib.suppress(OSError, FormatError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
                 package = counter((directory / "topology/physical_package_id").read_bytes().strip())
                 found.setdefault(package, int(directory.name.removeprefix("cpu")))
         return found
