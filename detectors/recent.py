@@ -80,21 +80,23 @@ class Recent:
     def state(self) -> dict[str, Any]:
         """All that `restore` needs, as JSON values: the arrays by chunks, their bytes compressed and in base 64.
 
-        The first chunk may begin with windows that are dropped.
+        Equal ones have equal states, whenever they were saved or restored before: `dropped` tells where chunks begin.
         """
         first, end = self._dropped // _CHUNK, -(-(self._dropped + len(self)) // _CHUNK)
         self._packed = {chunk: texts for chunk, texts in self._packed.items() if chunk >= first}
-        return {"windows": len(self), "chunks": [self._chunk(number) for number in range(first, end)]}
+        chunks = [self._chunk(number) for number in range(first, end)]
+        return {"windows": len(self), "dropped": self._dropped % _CHUNK, "chunks": chunks}
 
     def _chunk(self, number: int) -> tuple[str, ...]:
-        """Times, values and doubts of the windows of a chunk, which is kept once it is full."""
-        texts = self._packed.get(number)
+        """Times, values and doubts of the windows of a chunk, which is kept while it is whole."""
+        start = self._begin - self._dropped + number * _CHUNK
+        whole = self._begin <= start and start + _CHUNK <= self._end
+        texts = self._packed.get(number) if whole else None
         if texts is None:
-            start = self._begin - self._dropped + number * _CHUNK
             place = slice(max(start, self._begin), min(start + _CHUNK, self._end))
             times = np.diff(self._at_ns[place], prepend=0)
             texts = _packed(times), _packed(self._values[place]), _packed(self._doubts[place])
-            if start + _CHUNK <= self._end:
+            if whole:
                 self._packed[number] = texts
         return texts
 
@@ -106,12 +108,11 @@ class Recent:
             KeyError: the state is not one.
         """
         windows = [window for texts in state["chunks"] for window in _windows(texts)]
-        kept = int(state["windows"])
-        if not 0 <= kept <= len(windows):
-            raise ValueError(f"{len(windows)} windows, where there should be {kept}")
-        self.drop(len(self))
-        self._packed = {}
-        for window in windows[len(windows) - kept :]:
+        if len(windows) != state["windows"]:
+            raise ValueError(f"{len(windows)} windows, where there should be {state['windows']}")
+        self._begin = self._end = 0
+        self._dropped, self._packed = int(state["dropped"]), {}
+        for window in windows:
             self.append(*window)
 
 

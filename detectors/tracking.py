@@ -48,9 +48,13 @@ class Tracker:
         self._series = series
         self._parameters = parameters
         self.open: Regression | None = None
+        self._improvement: Regression | None = None
 
     def update(self, change: Change) -> Regression:
         """What a confirmed change makes of this series' regressions; the one that is new or altered."""
+        if self.open is None and change.way_back and self._improvement is not None:
+            self._improvement = replace(self._improvement, ended_at_ns=change.started_at_ns)
+            return self._improvement
         if self.open is None:
             return self._begin(change)
         if change.measured_again:
@@ -72,7 +76,7 @@ class Tracker:
         return self.open
 
     def _begin(self, change: Change) -> Regression:
-        slower = change.direction is Direction.SLOWER
+        slower = change.direction is Direction.SLOWER and not change.way_back
         text = f"{self._series}|{change.kind}|{change.direction}|{change.started_at_ns // 10**9}"
         regression = Regression(
             key=hashlib.sha256(text.encode()).hexdigest()[:16],
@@ -88,29 +92,35 @@ class Tracker:
             ci=change.ci,
             probability=change.probability,
         )
-        self.open = regression if slower else None
+        self.open, self._improvement = (regression, None) if slower else (None, regression)
         return regression
 
-    def state(self) -> dict[str, Any] | None:
-        """The open regression, as JSON values."""
-        if self.open is None:
-            return None
-        return {
-            **{name: getattr(self.open, name) for name in self.open.__dataclass_fields__},
-            "ci": list(self.open.ci),
-        }
+    def state(self) -> dict[str, Any]:
+        """What is open and what was last noted, as JSON values."""
+        return {"open": _state_of(self.open), "improvement": _state_of(self._improvement)}
 
-    def restore(self, state: dict[str, Any] | None) -> None:
-        """Go on from a saved state."""
-        if state is None:
-            self.open = None
-            return
-        self.open = Regression(
-            **{
-                **state,
-                "state": State(state["state"]),
-                "direction": Direction(state["direction"]),
-                "kind": Kind(state["kind"]),
-                "ci": (state["ci"][0], state["ci"][1]),
-            }
-        )
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state.
+
+        Raises:
+            KeyError: the state is not one.
+        """
+        self.open, self._improvement = _from_state(state["open"]), _from_state(state["improvement"])
+
+
+def _state_of(regression: Regression | None) -> dict[str, Any] | None:
+    if regression is None:
+        return None
+    values = {name: getattr(regression, name) for name in regression.__dataclass_fields__}
+    return {**values, "ci": list(regression.ci)}
+
+
+def _from_state(state: dict[str, Any] | None) -> Regression | None:
+    if state is None:
+        return None
+    words = {
+        "state": State(state["state"]),
+        "direction": Direction(state["direction"]),
+        "kind": Kind(state["kind"]),
+    }
+    return Regression(**{**state, **words, "ci": (state["ci"][0], state["ci"][1])})

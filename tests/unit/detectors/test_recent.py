@@ -69,8 +69,11 @@ def test_a_state_is_the_same_however_often_it_was_saved_before(steps: list[int],
                 one.append(10**18 + 7 * window, window / 3, (float(window),))
         number += max(step, 0)
         saved_each_time.state()
+    assert saved_each_time.state() == saved_once.state()
     for one in (saved_each_time, saved_once):
-        assert same(restored(one, maxlen), one) if len(one) else not len(restored(one, maxlen))
+        other = restored(one, maxlen)
+        assert same(other, one) if len(one) else not len(other)
+        assert other.state() == one.state()
 
 
 def test_a_shorter_history_keeps_the_last_windows() -> None:

@@ -345,3 +345,31 @@ def test_a_shift_that_came_with_a_doubtful_load_waits_until_another_load_tells()
                 assert not found
         assert "explained by the load after all" in reasons
         assert len([change for change in found if not change.measured_again]) == int(stays)
+
+
+@pytest.mark.parametrize(("lasts", "slower"), [(100, False), (PARAMETERS.history_windows, True)])
+def test_the_end_of_a_short_improvement_is_no_slowdown(lasts: int, slower: bool) -> None:
+    """Back where it was: noted. What has been normal for hours and is no more: a slowdown."""
+    at = LEARNED + 100
+    _, steps = watched(noise(at + lasts + 100, seed=8) - bump(at + lasts + 100, at, at + lasts))
+    faster, back = changes(steps)
+    assert faster.direction is Direction.FASTER
+    assert back.direction is Direction.SLOWER
+    assert back.way_back is not slower
+
+
+def test_a_slowdown_beyond_the_level_before_an_improvement_is_one() -> None:
+    """It got faster, and soon slower than it had ever been."""
+    at = LEARNED + 100
+    values = noise(at + 200, seed=10) - bump(at + 200, at, at + 100) + bump(at + 200, at + 100, at + 200)
+    _, steps = watched(values)
+    _, slower = changes(steps)
+    assert slower.direction is Direction.SLOWER
+    assert not slower.way_back
+
+
+def test_an_improvement_that_ends_in_two_steps_ends_twice() -> None:
+    at = LEARNED + 100
+    values = noise(at + 300, seed=11) - bump(at + 300, at, at + 200) - bump(at + 300, at, at + 100)
+    _, steps = watched(values)
+    assert [change.way_back for change in changes(steps)] == [False, True, True]

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -74,3 +75,14 @@ def test_state_survives_json(tracker: Tracker) -> None:
     other = Tracker("server|tp0|decode|abc", PARAMETERS)
     other.restore(json.loads(json.dumps(tracker.state())))
     assert other.open == tracker.open
+
+
+def test_an_improvement_that_goes_again_has_an_end_and_opens_nothing(tracker: Tracker) -> None:
+    """Also in two parts, and after a restart in between."""
+    tracker.update(_change(100, 0.0, -0.1))
+    partly = tracker.update(replace(_change(400, -0.1, -0.05), way_back=True))
+    assert (partly.state, partly.ended_at_ns, tracker.open) == (State.NOTED, 400 * SECOND, None)
+    again = Tracker("server|tp0|decode|abc", PARAMETERS)
+    again.restore(json.loads(json.dumps(tracker.state())))
+    ended = again.update(replace(_change(500, -0.05, 0.0), way_back=True))
+    assert (ended.key, ended.state, ended.ended_at_ns, again.open) == (partly.key, State.NOTED, 500 * SECOND, None)
