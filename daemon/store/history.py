@@ -182,7 +182,13 @@ def _stage_means(connection: Connection, run: Run, rank: str, phase: str, from_n
     query = (
         select(WindowRow.__table__)
         .join(RunRow, RunRow.id == WindowRow.run_id)
-        .where(*_same_series(run, rank, phase), WindowRow.start_ns >= from_ns, WindowRow.start_ns < to_ns)
+        .where(
+            *_same_configuration(run),
+            WindowRow.rank == rank,
+            WindowRow.phase == phase,
+            WindowRow.start_ns >= from_ns,
+            WindowRow.start_ns < to_ns,
+        )
     )
     return [
         StageMeans(
@@ -195,24 +201,27 @@ def _stage_means(connection: Connection, run: Run, rank: str, phase: str, from_n
     ]
 
 
-def _same_series(run: Run, rank: str, phase: str) -> tuple[ColumnElement[bool], ...]:
-    """Conditions for windows of one rank and phase, of all runs of the same configuration."""
-    return (
-        RunRow.target == run.target,
-        RunRow.fingerprint == run.fingerprint,
-        WindowRow.rank == rank,
-        WindowRow.phase == phase,
-    )
+def _same_configuration(run: Run) -> tuple[ColumnElement[bool], ...]:
+    return RunRow.target == run.target, RunRow.fingerprint == run.fingerprint
 
 
 def _last_window_ns(connection: Connection, run: Run, rank: str, phase: str, at_ns: int) -> int:
     """Start of the last window before `at_ns`, of any run of the configuration; `at_ns` where there is none."""
-    query = (
-        select(func.max(WindowRow.start_ns))
-        .join(RunRow, RunRow.id == WindowRow.run_id)
-        .where(*_same_series(run, rank, phase), WindowRow.start_ns < at_ns)
+    # Of each run by itself: its last window stands at the end of a stretch of the index.
+    last = (
+        select(WindowRow.start_ns)
+        .where(
+            WindowRow.run_id == RunRow.id,
+            WindowRow.rank == rank,
+            WindowRow.phase == phase,
+            WindowRow.start_ns < at_ns,
+        )
+        .order_by(WindowRow.start_ns.desc())
+        .limit(1)
+        .correlate(RunRow)
+        .scalar_subquery()
     )
-    last_ns = connection.execute(query).scalar()
+    last_ns = connection.execute(select(func.max(last)).where(*_same_configuration(run))).scalar()
     return at_ns if last_ns is None else int(last_ns)
 
 

@@ -70,8 +70,9 @@ class WindowRow(Base):
     run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
     rank: Mapped[str] = mapped_column(String(32), primary_key=True)
     phase: Mapped[str] = mapped_column(String(32), primary_key=True)
-    bucket: Mapped[int] = mapped_column(Integer, primary_key=True)
+    # Before the bucket, so that a stretch of time lies together in the key's index.
     start_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    bucket: Mapped[int] = mapped_column(Integer, primary_key=True)
     length_ns: Mapped[int] = mapped_column(BigInteger)
     count: Mapped[int] = mapped_column(Integer)
     mean_ns: Mapped[float] = mapped_column(Float)

@@ -45,6 +45,15 @@ def test_the_head_written_in_the_code_is_alembics() -> None:
     assert HEAD in known_revisions()
 
 
+def test_a_stretch_of_time_lies_together_among_the_windows_of_a_series(tmp_path: Path) -> None:
+    """Otherwise whoever asks for ten minutes looks at all that is stored."""
+    engine = open_database(url(tmp_path / "a.db"), create=True)
+    columns = ["run_id", "rank", "phase", "start_ns", "bucket"]
+    assert inspect(engine).get_pk_constraint("windows")["constrained_columns"] == columns
+    assert [column.name for column in WindowRow.__table__.primary_key] == columns
+    engine.dispose()
+
+
 def test_a_database_of_the_first_schema_keeps_its_windows(tmp_path: Path) -> None:
     """They have no sketch; new ones do."""
     path = tmp_path / "a.db"
