@@ -168,11 +168,11 @@ class Server:
         windows_wait = self._windows_wait()
         self._pause.end()
         self._schedule.stop()
-        self.profiling.stop()
         self._take_all()
         if not windows_wait:
             self.pipeline.turn(self.clock.now())
         self.pipeline.flush(self.clock.now(), checkpoint=True)
+        self.profiling.stop()
         written = self._writer.stop(_DRAIN_S)
         self.web.stop()
         for runner in self._runners:

@@ -27,10 +27,14 @@ from cyclewatch.detectors.profile_cost import STRETCH_NS, ProfileCost, cycles_by
 
 log = structlog.get_logger(__name__)
 
+DURATIONS_MS = range(10, 10_001)
 _TICK_S = 1.0
 _STATUS_NS = 15 * 10**9
 _SUSPECTED_NS = 30 * 10**9
 """How long a window under suspicion makes its rank suspected: windows are 5 s long, and some have too few cycles."""
+
+_NO_SERVER = "none"
+"""In place of a target in metrics: other processes have names without end."""
 
 _LATE_NS = 5 * 10**9
 """How long a cycle takes from its end to the board, at most."""
@@ -123,11 +127,14 @@ class Sampler:
             raise ProfileRefusedError(
                 f"profiling is off: {self.switch.reason}: `cyclewatch profiles on` switches it on again"
             )
+        duration_ms = self._settings.duration_ms if request.duration_ms is None else request.duration_ms
+        if duration_ms not in DURATIONS_MS:
+            raise ProfileRefusedError(f"{duration_ms} ms: ask for {DURATIONS_MS[0]} to {DURATIONS_MS[-1]}")
         subject = self._asked_for(request)
         if not self._one_at_a_time.acquire(blocking=False):
             raise ProfileRefusedError("another profile is under way: try again in some seconds")
         try:
-            return self._take(subject, Reason.ASKED, request.duration_ms or self._settings.duration_ms)
+            return self._take(subject, Reason.ASKED, duration_ms)
         finally:
             self._one_at_a_time.release()
 
@@ -217,10 +224,11 @@ class Sampler:
                 self._failures.pop(view.ring.key, None)
             if taken.stretch is not None:
                 self._unpriced.append(taken)
-        self._metrics.profiles.labels(profile.target, reason.value, profile.state.value).inc()
+        label = profile.target if view else _NO_SERVER
+        self._metrics.profiles.labels(label, reason.value, profile.state.value).inc()
         if taken.stretch is not None:
             exposed_ns = (taken.stretch.ended_ns or taken.stretch.began_ns) - taken.stretch.began_ns
-            self._metrics.profile_exposure.labels(profile.target).inc(exposed_ns / 1e9)
+            self._metrics.profile_exposure.labels(label).inc(exposed_ns / 1e9)
         return taken
 
     def _price(self, now: Now) -> None:

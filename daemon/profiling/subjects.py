@@ -70,15 +70,17 @@ class Subjects:
 
     def process(self, pid: int) -> Subject | None:
         """The process with this number, here or in its own pid namespace; None where none asks on the channel."""
-        for subject in self.ranks():
-            if subject.process and pid in {subject.pid, subject.process.own_pid}:
-                return subject
-        chosen = [one for one in self._channel.processes() if pid in {one.pid, one.own_pid}]
-        if not chosen:
+        processes = self._channel.processes()
+        process = next((one for one in processes if one.pid == pid), None)
+        process = process or next((one for one in processes if one.own_pid == pid), None)
+        if process is None:
             return None
-        process = next((one for one in chosen if one.pid == pid), chosen[0])
+        rank = next((one for one in self.ranks() if one.pid == process.pid and one.process), None)
+        return rank or self._plain(process)
+
+    def _plain(self, process: KinetoProcess) -> Subject:
         stat = ProcessTree(self._proc).stat(process.pid)
-        name = stat.name if stat else "process"
+        name = stat.name if stat and stat.name.isprintable() else "process"
         gpu = uses_gpu(process.pid, self._proc)
         return Subject(f"{name}-{process.pid}", "", process.pid, gpu, None, process, None)
 

@@ -310,6 +310,8 @@ def test_any_process_that_asks_can_be_named_by_its_pid(lab: Lab) -> None:
         (Request(), "none is being watched"),
         (Request(target="x"), "no server x: none is being watched"),
         (Request(pid=1), "KINETO_USE_DAEMON=1"),
+        (Request(pid=1, duration_ms=0), "ask for 10 to 10000"),
+        (Request(pid=1, duration_ms=10**9), "ask for 10 to 10000"),
     ],
 )
 def test_what_cannot_be_profiled_is_one_sentence(lab: Lab, request_: Request, said: str) -> None:

@@ -123,6 +123,7 @@ def test_it_reads_judges_serves_and_stops_with_everything_written(tmp_path: Path
 
 def test_a_second_daemon_goes_on_where_the_first_stopped(tmp_path: Path, ring: PlainRing) -> None:
     """Stopped in the middle of a window: every cycle is counted once."""
+    open_database(settings(tmp_path).database_url, create=True).dispose()  # or the making of it takes the time
     clock = fast_clock(speed=5.0)
     with running(Server(settings(tmp_path), clock)) as server:
         wait_for(lambda: server.pipeline._rings)
