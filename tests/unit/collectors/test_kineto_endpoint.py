@@ -193,7 +193,7 @@ def test_a_question_that_had_to_wait_too_long_gets_no_answer(
     monkeypatch.setattr("cyclewatch.collectors.kineto.endpoint._LATE_NS", -1)
     with FakeProcess(directory) as process:
         process.send(request((ME,)))
-        assert "does cyclewatch get CPU time" in refusal(endpoint, "late")
+        assert "does cyclewatch get CPU" in refusal(endpoint, "late")
         assert process.hears_nothing()
         assert says.polls == []  # nothing was handed out
         monkeypatch.undo()
