@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.shift import Z_95, Shift, most_likely_shift, shift_at
+from cyclewatch.detectors.shift import Z_95, Shift, most_likely_shift, shift_at, worth_testing
 
 MARGIN = 5
 
@@ -237,3 +237,22 @@ def test_shift_at_the_very_ends(position: int) -> None:
 def test_no_shift_at_or_beyond_the_ends(position: int) -> None:
     with pytest.raises(ValueError, match="no shift of 100 values"):
         shift_at(noise(100, seed=0), position, np.zeros(0))
+
+
+@pytest.mark.parametrize(("known", "phi"), [(0.0, 0.0), (0.0, 0.5), (0.0, 0.8), (0.5, 0.5), (0.5, 0.8), (0.8, 0.8)])
+@pytest.mark.parametrize("lasting", [12, 150])
+def test_what_is_sure_is_worth_testing(lasting: int, known: float, phi: float) -> None:
+    """Also where noise wanders more than it did; p-values from which a shift of 12 windows counts, and of 150."""
+    sure = 0
+    for seed in range(20):
+        for height in (1.5, 2.0, 3.0, 5.0):
+            values = stepped(600, 600 - lasting, height, seed, phi)
+            if shift_of(values).p_value <= 5e-6 * lasting / 12:
+                sure += 1
+                assert worth_testing(values, MARGIN, np.array([known]))
+    assert sure >= 10
+
+
+def test_noise_that_wanders_more_than_before_is_seldom_worth_testing() -> None:
+    """Nearly every window of it is suspected."""
+    assert sum(worth_testing(noise(1000, seed, 0.8), MARGIN, np.array([0.5])) for seed in range(60)) <= 12
