@@ -111,10 +111,15 @@ class _Segmentation:
         return [shift for shift in shifts if shift.p_value <= self._alarm]
 
     def _between(self, before: int, position: int, after: int) -> Shift | None:
+        """The shift between two others; it pays for all the stretches that could have been chosen in place of this."""
         phi = None if after - before >= _OWN_NOISE_MIN else self._phi
         key = (before, position, after, b"" if phi is None else phi.tobytes())
         if key not in self._tested:
-            self._tested[key] = self._test(_Stretch(before, after), phi)
+            shift = self._test(_Stretch(before, after), phi)
+            if shift is not None and after - before < len(self._values):
+                shorter = min(shift.position - before, after - shift.position)
+                shift = replace(shift, p_value=min(1.0, shift.p_value * len(self._values) / shorter))
+            self._tested[key] = shift
         return self._tested[key]
 
     def _learn_noise(self, positions: list[int]) -> None:

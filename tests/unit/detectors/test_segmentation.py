@@ -74,7 +74,6 @@ def test_a_plateau_is_the_surer_the_higher_it_is(length: int, height: float) -> 
     assert successes(truth, [before, before + length], within=2) >= 17
 
 
-@pytest.mark.xfail(reason="what looks a little like a level is paid for by a plateau elsewhere", strict=False)
 def test_a_plateau_brings_no_others_with_it() -> None:
     """1.2 of 100 series and three standard errors, where the plateau is found."""
     truth = levels((1000, 0), (40, 10), (960, 0))
