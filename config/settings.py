@@ -71,10 +71,6 @@ class Engine(Section):
         default=Path("~/.cache/huggingface/hub"),
         description="Where the server's Hugging Face cache is seen here; the shape of a model is read from it.",
     )
-    hub: Path = Field(
-        default=Path("~/.cache/huggingface/hub"),
-        description="Where the server's Hugging Face cache is seen here; the shape of a model is read from it.",
-    )
 
 
 class Host(Section):
