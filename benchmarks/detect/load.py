@@ -157,7 +157,11 @@ def run(hours: float = 1000, runs: int = 200, workers: int | None = None, others
     """Run the whole table on `workers` processes (None: one a core)."""
     planned = sorted(tasks(hours, runs, others), key=lambda task: -task.windows)
     with Pool(workers) as pool:
-        results = list(pool.imap_unordered(play, planned))
+        return rows_of(list(pool.imap_unordered(play, planned)))
+
+
+def rows_of(results: Sequence[tuple[Task, list[Report], bool]]) -> list[Row]:
+    """The cells that tasks came to."""
     rows = []
     for noise in NOISES:
         cell = [result for result in results if result[0].noise == noise]
