@@ -1,6 +1,6 @@
 """What the whole daemon costs with every collector at its default interval, and where that goes.
 
-    python benchmarks/daemon_cost.py [--seconds 300] [--servers 4] [--rings 8] [--rate 100] [--json]
+    python benchmarks/daemon_cost.py [--seconds 300] [--servers 6] [--rings 8] [--rate 100] [--json]
 
 The real daemon, in a process of its own, watches some servers: 8 rings on /dev/shm, each written by a process with
 threads, and to each server a main process, a detokenizer and SGLang's pages over HTTP; 8 GPUs played from a recording
@@ -39,7 +39,7 @@ from cyclewatch.daemon.server import Server, stop_on_signals
 
 RECORDING = Path(__file__).parent.parent / "tests/fixtures/nvml/h200.json"
 GPUS = 8
-THREADS = {"scheduler": 20, "main": 60, "detokenizer": 40}
+THREADS = {"scheduler": 20, "main": 20, "detokenizer": 10}
 PAST_S = 120.0
 SETTLE_S = 45.0
 SCRAPE_S = 15.0
@@ -243,7 +243,7 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=300, help="seconds of the measurement (default: 300)")
-    parser.add_argument("--servers", type=int, default=4, help="servers that are watched (default: 4)")
+    parser.add_argument("--servers", type=int, default=6, help="servers that are watched (default: 6)")
     parser.add_argument("--rings", type=int, default=8, help="rings of them all, one a rank (default: 8)")
     parser.add_argument("--rate", type=float, default=100, help="cycles a second and ring (default: 100)")
     parser.add_argument("--json", action="store_true", help="print JSON")
