@@ -59,7 +59,12 @@ QUANTITIES = (
         "gc.get_stats",
         "generation",
     ),
-    _own("queue_length", "What waits: `samples` for the pipeline, `batches` for the database.", _COUNTED, "queue"),
+    _own(
+        "queue_length",
+        "What waits: `samples` for the pipeline, which takes them once a second, and `batches` for the database.",
+        _COUNTED,
+        "queue",
+    ),
     _own("store_busy_ratio", "Share of the time in transactions of the database.", _COUNTED),
     _own("store_rows_per_s", "Rows written to the database.", _COUNTED),
     _of_ring("ring_behind_records", "Records written and not read at the last look; the newest always waits."),
