@@ -150,7 +150,10 @@ def _total(before_us: float, after_us: float) -> str:
 
 
 def _ratio_causes(evidence: Evidence, before_us: float, after_us: float) -> Iterable[Cause]:
-    """Ratios of wall time that the scheduler thread lost to others, as microseconds of a cycle."""
+    """Ratios of wall time that the scheduler thread lost to others, as microseconds of a cycle.
+
+    One that explains most of the slowdown comes before what the stages show of it, another one by its share.
+    """
     texts = {
         "host.run_queue_wait_ratio": (
             "run_queue_wait",
@@ -170,7 +173,8 @@ def _ratio_causes(evidence: Evidence, before_us: float, after_us: float) -> Iter
         if share >= _SHARE_MIN:
             proof = f"{name} {before:.1%} of the time before, {after:.1%} after"
             share = min(share, 1.0)
-            yield Cause(kind, subject, 1.0 + share, share, Status.MEASURED, (proof,))
+            score = 1.0 + share if share >= _EXPLAINED else share
+            yield Cause(kind, subject, score, share, Status.MEASURED, (proof,))
 
 
 def _stage_causes(

@@ -73,6 +73,12 @@ def test_a_measured_cause_on_the_host_ranks_above_the_stage_it_falls_into() -> N
     assert _ranked(_evidence(5000e3, (1.0, 4.5 / 5.5), readings)) == ["run_queue_wait", "stage_launch_blocked"]
 
 
+def test_one_that_explains_the_smaller_part_ranks_by_it() -> None:
+    """A quarter of the slowdown is waiting for a CPU, the rest is a sleep: the sleep comes first."""
+    readings = {"host.run_queue_wait_ratio": (0.0, 0.25 / 5.5)}
+    assert _ranked(_evidence(5000e3, (1.0, 4.5 / 5.5), readings)) == ["stage_launch_blocked", "run_queue_wait"]
+
+
 def test_throttling_is_named() -> None:
     """So is a quota that is used up."""
     assert _ranked(_evidence(5000e3, readings={"host.cgroup_throttled_ratio": (0.0, 0.15)}))[0] == "cgroup_throttling"
