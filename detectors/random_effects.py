@@ -72,8 +72,8 @@ class _Solution:
 def fit_costs(design: Floats, log_times: Floats, window: Integers, bucket: Integers, cycles: Floats) -> Costs:
     """Costs of the features `design`, shape (n, p), first the fixed part, from rows of so many `cycles` each.
 
-    `window` numbers windows in order of time, `bucket` load buckets, both from 0 without gaps; all of shape (n,). A
-    physical bound could be the mean of the prior, which is 0: nothing gives one yet.
+    `window` numbers windows in order of time, `bucket` load buckets, both from 0 without gaps; all of shape (n,). The
+    mean of the prior is 0, and not the physical bound: no recording of a GPU has shown yet that the bound helps.
     """
     n, p = design.shape
     weight = np.minimum(cycles, _CYCLES_MAX)

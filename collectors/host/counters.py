@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 
 from cyclewatch.collectors.host.held import HeldFile
 from cyclewatch.collectors.host.problems import unreadable
+from cyclewatch.collectors.host.source import OnlyAtLooks
 from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.records import Failure
 
@@ -149,3 +150,14 @@ class CounterFiles(Generic[K, F]):
 
     def _forget(self, key: K) -> None:
         self._files.pop(key).file.close()
+
+
+class ReadAtLooks(OnlyAtLooks, Generic[K, F]):
+    """What sources have in common that read one kind of `files`, and only at looks."""
+
+    def __init__(self, files: CounterFiles[K, F]) -> None:
+        self._files = files
+
+    def close(self) -> None:
+        """Close all files."""
+        self._files.close()

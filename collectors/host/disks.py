@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from cyclewatch.collectors.host.counters import CounterFiles
+from cyclewatch.collectors.host.counters import CounterFiles, ReadAtLooks
 from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.quantities import Quantity
@@ -56,7 +56,7 @@ def parse_disk(content: bytes) -> dict[str, int]:
     return {name: counter(columns[column]) for column, name, _ in _COLUMNS}
 
 
-class Disks:
+class Disks(ReadAtLooks[str, str]):
     """Every whole disk, at the pace of looks.
 
     `usage`, `read` and `write` are what profiles of single programs call so: how busy the disk was, and how long
@@ -110,11 +110,10 @@ class Disks:
             cost="in the reading of disk_usage_ratio",
         ),
     )
-    vanished = False
 
     def __init__(self, sys: Path) -> None:
         self._sys = sys
-        self._files: CounterFiles[str, str] = CounterFiles(parse_disk)
+        super().__init__(CounterFiles(parse_disk))
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
         """Read the disks known, then find out which there are now."""
@@ -128,12 +127,3 @@ class Disks:
             yield Failure(str(directory), f"{len(disks) - DISKS_MAX} disks beyond {DISKS_MAX} are not watched")
         self._files.refresh({disk: directory / disk / "stat" for disk in disks[:DISKS_MAX]}, now_ns)
         yield from self._files.problems
-
-    def advance(self, now_ns: int) -> Iterator[Reading]:
-        """Nothing between looks."""
-        del now_ns
-        yield from ()
-
-    def close(self) -> None:
-        """Close all files."""
-        self._files.close()

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from cyclewatch.collectors.host.source import Scene
+from cyclewatch.collectors.host.source import OnlyAtLooks, Scene
 from cyclewatch.collectors.quantities import Quantity
-from cyclewatch.collectors.records import NODE, Fact, Reading, Sample
+from cyclewatch.collectors.records import NODE, Fact, Sample
 
 _BYTES_MAX = 4096
 _CPU_FACTS = {"model name": "cpu_model", "microcode": "microcode"}
@@ -46,11 +46,10 @@ def parse_choice(content: str) -> str:
     return content.partition("[")[2].partition("]")[0]
 
 
-class NodeFacts:
+class NodeFacts(OnlyAtLooks):
     """Kernel, processors and the settings that change how fast they are. What cannot be read is left out."""
 
     quantities: tuple[Quantity, ...] = ()
-    vanished = False
 
     def __init__(self, proc: Path, sys: Path) -> None:
         self._proc = proc
@@ -63,11 +62,6 @@ class NodeFacts:
         for subject, value in self._facts():
             if value:
                 yield Fact(NODE, subject, value)
-
-    def advance(self, now_ns: int) -> Iterator[Reading]:
-        """Nothing between looks."""
-        del now_ns
-        yield from ()
 
     def close(self) -> None:
         """Nothing is held."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from cyclewatch.collectors.host.cgroup import READ, WRITE, parse_io_stat, parse_memory_events
 from cyclewatch.collectors.host.counters import CounterFiles
 from cyclewatch.collectors.host.disks import whole_disks
-from cyclewatch.collectors.host.source import Scene
+from cyclewatch.collectors.host.source import OnlyAtLooks, Scene
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Reading, Sample
 
@@ -21,7 +21,7 @@ _File = tuple[Path, str]
 """A group's directory and the name of a file in it."""
 
 
-class GroupResources:
+class GroupResources(OnlyAtLooks):
     """The schedulers' own groups at the pace of looks.
 
     A server whose schedulers are in several groups has the worst of their events, and the sum of what they read and
@@ -52,7 +52,6 @@ class GroupResources:
             cost="in the reading of cgroup_io_read_bytes_per_second",
         ),
     )
-    vanished = False
 
     def __init__(self, sys: Path) -> None:
         self._sys = sys
@@ -69,11 +68,6 @@ class GroupResources:
         self._memory.refresh(_paths(self._memory_targets, _MEMORY_FILES), now_ns)
         self._io.refresh(_paths(self._io_targets, _IO_FILES), now_ns)
         yield from (*self._memory.problems, *self._io.problems)
-
-    def advance(self, now_ns: int) -> Iterator[Reading]:
-        """Nothing between looks."""
-        del now_ns
-        yield from ()
 
     def close(self) -> None:
         """Close all files."""

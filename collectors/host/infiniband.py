@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cyclewatch.collectors.host.counters import SINGLE, CounterFiles, parse_single
+from cyclewatch.collectors.host.counters import SINGLE, CounterFiles, ReadAtLooks, parse_single
 from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Failure, Reading, Sample
@@ -42,7 +42,7 @@ def parse_port_counter(content: bytes) -> dict[str, int]:
     return {} if content.startswith(_UNSUPPORTED) else parse_single(content)
 
 
-class InfiniBand:
+class InfiniBand(ReadAtLooks[tuple[_Port, str], str]):
     """All ports, at the pace of looks: each counter is a question to the adapter's firmware."""
 
     quantities = (
@@ -79,11 +79,10 @@ class InfiniBand:
             target="node",
         ),
     )
-    vanished = False
 
     def __init__(self, sys: Path) -> None:
         self._adapters = sys / "class/infiniband"
-        self._files: CounterFiles[tuple[_Port, str], str] = CounterFiles(parse_port_counter)
+        super().__init__(CounterFiles(parse_port_counter))
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
         """Read all ports, then find out which there are now."""
@@ -102,12 +101,3 @@ class InfiniBand:
         ports = {(path.parent.parent.name, path.name): path for path in directories[:PORTS_MAX]}
         self._files.refresh({(port, file): path / file for port, path in ports.items() for file in _COUNTERS}, now_ns)
         yield from self._files.problems
-
-    def advance(self, now_ns: int) -> Iterator[Reading]:
-        """Nothing between looks."""
-        del now_ns
-        yield from ()
-
-    def close(self) -> None:
-        """Close all files."""
-        self._files.close()

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cyclewatch.collectors.host.counters import CounterFiles
-from cyclewatch.collectors.host.source import Scene
+from cyclewatch.collectors.host.source import OnlyAtLooks, Scene
 from cyclewatch.collectors.procfs import named_counters
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Reading, Sample
@@ -20,7 +20,7 @@ parse_numastat = named_counters({b"numa_miss": "missed"})
 """`numastat` of a NUMA node: pages given from it since boot although another node was wanted."""
 
 
-class NodeMemory:
+class NodeMemory(OnlyAtLooks):
     """Memory at the pace of looks: it changes slowly, and the kernel adds it up anew for each reading."""
 
     quantities = (
@@ -50,7 +50,6 @@ class NodeMemory:
             cost="1.7 us a NUMA node",
         ),
     )
-    vanished = False
 
     def __init__(self, proc: Path, sys: Path) -> None:
         self._meminfo_path = proc / "meminfo"
@@ -75,11 +74,6 @@ class NodeMemory:
         nodes = sorted(self._nodes.glob("node[0-9]*"))[:NUMA_NODES_MAX]
         self._numastat.refresh({path.name: path / "numastat" for path in nodes}, now_ns)
         yield from (*self._meminfo.problems, *self._numastat.problems)
-
-    def advance(self, now_ns: int) -> Iterator[Reading]:
-        """Nothing between looks."""
-        del now_ns
-        yield from ()
 
     def close(self) -> None:
         """Close all files."""

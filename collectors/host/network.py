@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from cyclewatch.collectors.host.counters import CounterFiles
+from cyclewatch.collectors.host.counters import CounterFiles, ReadAtLooks
 from cyclewatch.collectors.host.source import Scene
 from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.quantities import Quantity
@@ -42,7 +42,7 @@ def parse_interfaces(content: bytes) -> dict[tuple[str, str], int]:
     return found
 
 
-class Network:
+class Network(ReadAtLooks[str, tuple[str, str]]):
     """The interfaces of each server but for loopback, at the pace of looks: the eight that have carried most."""
 
     quantities = (
@@ -71,11 +71,10 @@ class Network:
             cost="in the reading of network_receive_bytes_per_second",
         ),
     )
-    vanished = False
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
-        self._files: CounterFiles[str, tuple[str, str]] = CounterFiles(parse_interfaces, whole=True)
+        super().__init__(CounterFiles(parse_interfaces, whole=True))
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
         """Read the tables known, then open the one of each server, through its first scheduler.
@@ -92,15 +91,6 @@ class Network:
         paths = {target: self._proc / str(pid) / "net/dev" for target, pid in first.items()}
         self._files.refresh(paths, now_ns)
         yield from self._files.problems
-
-    def advance(self, now_ns: int) -> Iterator[Reading]:
-        """Nothing between looks."""
-        del now_ns
-        yield from ()
-
-    def close(self) -> None:
-        """Close all files."""
-        self._files.close()
 
 
 def _busiest(counts: Mapping[tuple[str, str], int]) -> list[str]:

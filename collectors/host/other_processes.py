@@ -4,7 +4,7 @@ import heapq
 import os
 from collections.abc import Iterator
 
-from cyclewatch.collectors.host.source import Scene
+from cyclewatch.collectors.host.source import OnlyAtLooks, Scene
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Reading, Sample
 
@@ -17,7 +17,7 @@ _KERNEL_THREADS = 2
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
-class OtherProcesses:
+class OtherProcesses(OnlyAtLooks):
     """CPU time of all processes but the servers' between two looks, by the names of their commands.
 
     Nothing but the name that the kernel keeps is told, at most 15 bytes: no arguments, no pid, no user. Kernel
@@ -44,7 +44,6 @@ class OtherProcesses:
             cost="in the reading of other_processes_ratio",
         ),
     )
-    vanished = False
 
     def __init__(self) -> None:
         self._ticks: dict[tuple[int, int], int] | None = None
@@ -73,11 +72,6 @@ class OtherProcesses:
         for command, ticks in heapq.nlargest(COMMANDS_MAX, by_command.items(), key=lambda item: item[1]):
             if ticks * scale >= _LEAST_RATIO:
                 yield Reading(NODE, "host.other_command_ratio", ticks * scale, (("command", command),))
-
-    def advance(self, now_ns: int) -> Iterator[Reading]:
-        """Nothing between looks."""
-        del now_ns
-        yield from ()
 
     def close(self) -> None:
         """Forget the last look."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cyclewatch.collectors.host.counters import CounterFiles
 from cyclewatch.collectors.host.labels import PROCESS_LABELS, Series, series
-from cyclewatch.collectors.host.source import Scene
+from cyclewatch.collectors.host.source import OnlyAtLooks, Scene
 from cyclewatch.collectors.processes import ServerProcess
 from cyclewatch.collectors.procfs import named_counters
 from cyclewatch.collectors.quantities import Quantity
@@ -23,7 +23,7 @@ parse_io = named_counters({b"read_bytes": _READ, b"write_bytes": _WRITTEN})
 """`/proc/PID/io`: bytes that went to and came from storage, not those of the page cache."""
 
 
-class ProcessMemory:
+class ProcessMemory(OnlyAtLooks):
     """All serving processes at the pace of looks, those of the same role and rank added up."""
 
     quantities = (
@@ -60,7 +60,6 @@ class ProcessMemory:
             cost="in the reading of io_read_bytes_per_second",
         ),
     )
-    vanished = False
 
     def __init__(self, proc: Path) -> None:
         self._proc = proc
@@ -87,11 +86,6 @@ class ProcessMemory:
                 f"{len(self._io.problems)} serving processes do not show their input and output: run cyclewatch as "
                 f"the server's user to see it by process ({self._io.problems[0].source})"
             )
-
-    def advance(self, now_ns: int) -> Iterator[Reading]:
-        """Nothing between looks."""
-        del now_ns
-        yield from ()
 
     def close(self) -> None:
         """Close all files."""

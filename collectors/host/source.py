@@ -1,6 +1,6 @@
 """The seam every source of the host collector fits."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,3 +55,14 @@ class Source(Protocol):
     def close(self) -> None:
         """Close all files; the next look starts anew."""
         ...
+
+
+class OnlyAtLooks:
+    """What sources have in common that read nothing between looks."""
+
+    vanished = False
+
+    def advance(self, now_ns: int) -> Iterator[Reading]:
+        """Nothing between looks."""
+        del now_ns
+        yield from ()
