@@ -111,8 +111,8 @@ def test_a_running_server_is_sampled_reduced_and_stored(
 def test_a_profile_that_start_profile_takes_the_place_of_is_known_as_such(
     server: SGLangServer, daemon: Daemon, tmp_path: Path
 ) -> None:
-    """Refused with that reason; the next one works."""
-    with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=120):
+    """Refused with that reason; once the other one is over, the next one works."""
+    with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=240):
         daemon.wait_for(lambda: registered(daemon) >= 3, 60, "asked by SGLang's processes")
         command = [*COMMAND, "profile", "--duration-ms", "4000", "--json", "--config", str(daemon.config)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asking:
@@ -122,6 +122,10 @@ def test_a_profile_that_start_profile_takes_the_place_of_is_known_as_such(
             with httpx.Client() as client:
                 started.begin(client)
             answer, _ = asking.communicate(timeout=60)
+            # Known at once, while the other one may still record: a profile begun now would go the same way.
+            until_ns = time.monotonic_ns() + 120 * 10**9
+            started.wait(1, lambda: time.monotonic_ns() > until_ns, lambda: time.sleep(0.5))
+            started.remove()
         refused = json.loads(answer)
         assert refused["state"] == "refused"
         assert "/start_profile" in refused["detail"]
