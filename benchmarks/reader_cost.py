@@ -61,8 +61,8 @@ class NoHistory:
 
     def evidence(self, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool) -> Evidence:
         """Nothing known."""
-        del run, rank, phase, regression
-        return Evidence(before=(), after=(), synchronous=synchronous, readings={}, events=())
+        del run, phase
+        return Evidence(regression.started_at_ns, rank, before=(), after=(), synchronous=synchronous)
 
 
 def now() -> Now:

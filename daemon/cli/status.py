@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from cyclewatch.daemon.cli.common import ConfigOption, JsonOption, console, history_or_exit, settings_or_exit, utc
-from cyclewatch.daemon.store.history import change_text
+from cyclewatch.detectors.attribution import Event
 
 _STALE_S = 30.0
 
@@ -40,7 +40,7 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         typer.echo("no server is being watched; `cyclewatch doctor` says why")
     _print_targets(targets)
     for event in history.change_events(limit=5):
-        text = change_text(event["kind"], event["subject"], event["before"], event["after"])
+        text = Event(event["at_ns"], event["kind"], event["subject"], event["before"], event["after"]).text
         typer.echo(f"{utc(event['at_ns'])} {event['target']}: {text}")
     if profiling and not profiling["on"]:
         typer.echo(f"profiling is off since {utc(profiling['since_ns'])}: {profiling['reason']}")

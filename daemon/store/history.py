@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, func, select
+from sqlalchemy import Engine, select
 
-from cyclewatch.collectors.records import NODE, STAGES
+from cyclewatch.daemon.store.evidence import evidence_of
 from cyclewatch.daemon.store.models import (
     ChangeEventRow,
     DetectorStateRow,
@@ -14,21 +14,11 @@ from cyclewatch.daemon.store.models import (
     RegressionRow,
     RingRow,
     RunRow,
-    SampleRow,
-    SeriesRow,
     StatusRow,
-    WindowRow,
 )
 from cyclewatch.daemon.store.unit import RingPosition, Run, StoredFact
-from cyclewatch.detectors.attribution import Evidence, StageMeans
+from cyclewatch.detectors.attribution import Evidence
 from cyclewatch.detectors.tracking import Regression
-
-_BEFORE_NS = 600 * 10**9
-_AFTER_NS = 600 * 10**9
-_EVENT_MARGIN_NS = 120 * 10**9
-_EVENTS_MAX = 50
-_CHANGES = {"version", "model", "argument", "environment"}
-"""Kinds of events that lead from one value to another; others only happen."""
 
 
 @dataclass(frozen=True)
@@ -110,45 +100,9 @@ class StoreHistory:
             }
 
     def evidence(self, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool) -> Evidence:
-        """What is known of up to ten minutes before and after a regression began, or before the last window seen.
-
-        While a server was down, for an update of the driver or of the node, nothing was measured: what changed in that
-        time may be behind a regression that begins when the server is back, however long it took.
-        """
-        start_ns = regression.started_at_ns
-        end_ns = min(regression.detected_at_ns, start_ns + _AFTER_NS) + 1
+        """What is known of the time before and after a regression began."""
         with self._engine.connect() as connection:
-            last_ns = _last_window_ns(connection, run, rank, phase, start_ns - _EVENT_MARGIN_NS)
-            before_ns = (start_ns if last_ns >= start_ns - _BEFORE_NS else last_ns) - _BEFORE_NS
-            before = _stage_means(connection, run, rank, phase, before_ns, start_ns)
-            after = _stage_means(connection, run, rank, phase, start_ns, end_ns)
-            readings = {
-                name: (old, new)
-                for name in (
-                    "host.run_queue_wait_ratio",
-                    "host.cgroup_throttled_ratio",
-                    "cycles.collected_ratio",
-                )
-                if (old := _mean_reading(connection, run.target, name, rank, before_ns, start_ns)) is not None
-                and (new := _mean_reading(connection, run.target, name, rank, start_ns, end_ns)) is not None
-            }
-            events = connection.execute(
-                select(ChangeEventRow.kind, ChangeEventRow.subject, ChangeEventRow.before, ChangeEventRow.after)
-                .where(
-                    ChangeEventRow.target.in_((run.target, NODE)),
-                    ChangeEventRow.at_ns >= last_ns,
-                    ChangeEventRow.at_ns <= start_ns + _EVENT_MARGIN_NS,
-                )
-                .order_by(ChangeEventRow.at_ns)
-                .limit(_EVENTS_MAX)
-            ).all()
-        return Evidence(
-            before=before,
-            after=after,
-            synchronous=synchronous,
-            readings=readings,
-            events=[change_text(*event) for event in events],
-        )
+            return evidence_of(connection, run, rank, phase, regression, synchronous=synchronous)
 
     def regressions(self, *, all_directions: bool = False) -> list[RegressionView]:
         """Stored regressions, newest first; improvements too where asked for."""
@@ -175,77 +129,6 @@ class StoreHistory:
         query = select(ChangeEventRow.__table__).order_by(ChangeEventRow.at_ns.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 (SQLAlchemy's public name)
-
-
-def _stage_means(connection: Connection, run: Run, rank: str, phase: str, from_ns: int, to_ns: int) -> list[StageMeans]:
-    """Windows of all runs with the same fingerprint, so that evidence reaches back over a restart."""
-    query = (
-        select(WindowRow.__table__)
-        .join(RunRow, RunRow.id == WindowRow.run_id)
-        .where(
-            *_same_configuration(run),
-            WindowRow.rank == rank,
-            WindowRow.phase == phase,
-            WindowRow.start_ns >= from_ns,
-            WindowRow.start_ns < to_ns,
-        )
-    )
-    return [
-        StageMeans(
-            bucket=row.bucket,
-            count=row._mapping["count"],  # noqa: SLF001 (public; `row.count` is the tuple's method)
-            stages_ns=tuple(getattr(row, f"{stage}_ns") for stage in STAGES),
-            on_cpu_ratio=float("nan") if row.on_cpu_ratio is None else row.on_cpu_ratio,
-        )
-        for row in connection.execute(query)
-    ]
-
-
-def _same_configuration(run: Run) -> tuple[ColumnElement[bool], ...]:
-    return RunRow.target == run.target, RunRow.fingerprint == run.fingerprint
-
-
-def _last_window_ns(connection: Connection, run: Run, rank: str, phase: str, at_ns: int) -> int:
-    """Start of the last window before `at_ns`, of any run of the configuration; `at_ns` where there is none."""
-    # Of each run by itself: its last window stands at the end of a stretch of the index.
-    last = (
-        select(WindowRow.start_ns)
-        .where(
-            WindowRow.run_id == RunRow.id,
-            WindowRow.rank == rank,
-            WindowRow.phase == phase,
-            WindowRow.start_ns < at_ns,
-        )
-        .order_by(WindowRow.start_ns.desc())
-        .limit(1)
-        .correlate(RunRow)
-        .scalar_subquery()
-    )
-    last_ns = connection.execute(select(func.max(last)).where(*_same_configuration(run))).scalar()
-    return at_ns if last_ns is None else int(last_ns)
-
-
-def _mean_reading(connection: Connection, target: str, name: str, rank: str, from_ns: int, to_ns: int) -> float | None:
-    """Mean of a reading of the scheduler's main thread over a stretch of time; None where it was not read."""
-    series = connection.execute(
-        select(SeriesRow.id, SeriesRow.labels).where(SeriesRow.target == target, SeriesRow.name == name)
-    ).all()
-    wanted = {"rank": rank, "process": "scheduler", "thread": "main"}
-    ids = [row.id for row in series if all(wanted.get(key, value) == value for key, value in row.labels.items())]
-    query = select(func.avg(SampleRow.value)).where(
-        SampleRow.series_id.in_(ids), SampleRow.at_ns >= from_ns, SampleRow.at_ns < to_ns
-    )
-    value = connection.execute(query).scalar()
-    return None if value is None else float(value)
-
-
-def change_text(kind: str, subject: str, before: str, after: str) -> str:
-    """A change event as a sentence."""
-    if kind == "restart":
-        return "the server was restarted"
-    if not before and kind not in _CHANGES:
-        return f"{subject}: {after}"
-    return f"{subject} changed from {before or 'nothing'} to {after or 'nothing'}"
 
 
 def _view(row: Any) -> RegressionView:  # noqa: ANN401 (a row of the regressions table)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from cyclewatch.collectors.records import NODE, Fact, Happening, Records, ServerIdentity
 from cyclewatch.daemon.environment import FACTS_MAX, Environment
 from cyclewatch.daemon.store import models
-from cyclewatch.daemon.store.history import change_text
 from cyclewatch.daemon.store.unit import ChangeEvent, StoredFact
+from cyclewatch.detectors.attribution import Event
 from simulated import cycles, server
 from watched import SECOND, WALL_NS, Replay, Watched, batch, ring_identity
 
@@ -128,7 +128,7 @@ class TestPipeline:
             watched.take(Happening(NODE, "xid", "gpu0", detail, WALL_NS), SECOND)
         watched.turn(10 * SECOND)
         rows = watched.rows(models.ChangeEventRow)
-        assert [change_text(row.kind, row.subject, row.before, row.after) for row in rows] == [
+        assert [Event(row.at_ns, row.kind, row.subject, row.before, row.after).text for row in rows] == [
             "gpu0: XID 79: GPU has fallen off the bus",
             "gpu0: XID 154: GPU recovery action changed",
         ]

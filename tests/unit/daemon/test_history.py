@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cyclewatch.daemon.store.history import change_text
+from cyclewatch.collectors.records import NODE
 from cyclewatch.daemon.store.unit import ChangeEvent, StoredSample, StoredWindow, Unit
-from cyclewatch.detectors.attribution import Evidence
+from cyclewatch.detectors.attribution import Event, Evidence
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
@@ -70,30 +70,26 @@ def test_evidence_is_of_this_rank_phase_and_configuration(past: Past) -> None:
     assert len(past.evidence(rank="tp1").before) == 1
 
 
-def test_readings_are_means_of_the_schedulers_main_thread(past: Past) -> None:
-    """Not of another rank, process or thread; labels that a series does not have do not matter."""
-    own = {"process": "scheduler", "rank": "tp0", "thread": "main"}
-    others = [{**own, "rank": "tp1"}, {**own, "process": "main"}, {**own, "thread": "others"}]
-    samples = [sample(900, 0.1, **own), sample(950, 0.3, **own), sample(1010, 0.8, **own)]
-    samples += [sample(at_s, 99.0, **labels) for labels in others for at_s in (900, 1010)]
-    samples += [sample(at_s, 0.5, "cycles.collected_ratio", rank="tp0") for at_s in (900, 1010)]
-    past.note(samples=samples)
-    assert past.evidence().readings == {
-        "host.run_queue_wait_ratio": (pytest.approx(0.2), 0.8),
-        "cycles.collected_ratio": (0.5, 0.5),
-    }
-
-
-def test_a_reading_known_on_one_side_only_is_no_evidence(past: Past) -> None:
-    past.note(samples=[sample(1010, 0.8, rank="tp0")])
-    assert past.evidence().readings == {}
+def test_readings_are_all_of_the_server_and_its_node_in_both_stretches(past: Past) -> None:
+    """One trace a series, in order of time; nothing of another server, nor from before or after."""
+    of_node = replace(sample(950, 0.5, "host.cpu_usage_ratio"), target=NODE)
+    of_another = replace(sample(950, 0.5), target="another")
+    samples = [sample(at_s, at_s / 1e4, rank="tp0") for at_s in (399, 1040, 400, 1041)]
+    past.note(samples=[*samples, sample(950, 0.3, rank="tp1"), of_node, of_another])
+    traces = past.evidence().traces
+    assert [(trace.name, trace.labels, trace.values.tolist()) for trace in traces] == [
+        ("host.run_queue_wait_ratio", {"rank": "tp0"}, [0.04, 0.104]),
+        ("host.run_queue_wait_ratio", {"rank": "tp1"}, [0.3]),
+        ("host.cpu_usage_ratio", {}, [0.5]),
+    ]
+    assert traces[0].at_ns.tolist() == [400 * SECOND, 1040 * SECOND]
 
 
 def test_events_within_two_minutes_of_the_beginning_are_told(past: Past) -> None:
-    """As sentences, of this target only."""
+    """Of this target only."""
     events = [ChangeEvent("server", at_s * SECOND, "argument", f"a{at_s}", "1", "2") for at_s in (879, 880, 1120, 1121)]
     past.note(events=[*events, ChangeEvent("another", BEGAN_NS, "restart", "server", "", "")])
-    assert past.evidence().events == ["a880 changed from 1 to 2", "a1120 changed from 1 to 2"]
+    assert [event.subject for event in past.evidence().events] == ["a880", "a1120"]
 
 
 @pytest.mark.parametrize(
@@ -105,4 +101,4 @@ def test_events_within_two_minutes_of_the_beginning_are_told(past: Past) -> None
     ],
 )
 def test_events_read_as_sentences(event: tuple[str, str, str, str], text: str) -> None:
-    assert change_text(*event) == text
+    assert Event(BEGAN_NS, *event).text == text

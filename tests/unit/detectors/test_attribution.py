@@ -1,9 +1,12 @@
 from collections.abc import Mapping
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from cyclewatch.detectors.attribution import Evidence, StageMeans, causes, split
+from cyclewatch.detectors.attribution import Event, Evidence, StageMeans, Trace, causes, split
 
+BEGAN_NS = 10**18
 STAGES_BEFORE = (100e3, 10e3, 4000e3, 0.0, 300e3, 90e3)
 
 
@@ -16,13 +19,18 @@ def _evidence(
     launch_ns: float,
     used: tuple[float, float] = (float("nan"), float("nan")),
     readings: Mapping[str, tuple[float, float]] | None = None,
-    events: tuple[str, ...] = (),
+    events: tuple[Event, ...] = (),
 ) -> Evidence:
     return Evidence(
+        BEGAN_NS,
+        "tp0",
         before=[_means(8, 4000e3, used[0])],
         after=[_means(8, launch_ns, used[1])],
         synchronous=True,
-        readings=readings or {},
+        traces=[
+            Trace(name, {}, np.array([BEGAN_NS - 1, BEGAN_NS]), np.array(values))
+            for name, values in (readings or {}).items()
+        ],
         events=events,
     )
 
@@ -86,7 +94,7 @@ def test_throttling_is_named() -> None:
 
 def test_a_change_of_the_server_is_a_candidate() -> None:
     """Inferred from its time alone."""
-    evidence = _evidence(5000e3, events=("the server was restarted",))
+    evidence = _evidence(5000e3, events=(Event(BEGAN_NS, "restart", "server", "", ""),))
     assert "change" in _ranked(evidence)
 
 
@@ -94,13 +102,29 @@ def test_what_nothing_explains_is_said_to_be_unexplained() -> None:
     """Every stage a little longer, none standing out."""
     slower = tuple(stage * 1.2 for stage in (100e3,) * 6)
     evidence = Evidence(
+        BEGAN_NS,
+        "tp0",
         before=[StageMeans(8, 10, (100e3,) * 6, float("nan"))],
         after=[StageMeans(8, 10, slower, float("nan"))],
         synchronous=True,
-        readings={},
-        events=(),
     )
     assert _ranked(evidence) == ["unexplained"]
+
+
+@pytest.mark.parametrize("labels", [{"rank": "tp1"}, {"process": "main"}, {"thread": "others"}])
+def test_readings_count_of_the_schedulers_main_thread_only(labels: dict[str, str]) -> None:
+    """Not of another rank, process or thread; labels that a series does not have do not matter."""
+    waits = {"host.run_queue_wait_ratio": (0.0, 1 / 5.5)}
+    evidence = _evidence(5000e3, (1.0, 4.5 / 5.5), waits)
+    other = replace(evidence, traces=[replace(trace, labels=labels) for trace in evidence.traces])
+    assert _ranked(evidence)[0] == "run_queue_wait"
+    assert _ranked(other) == ["stage_launch_blocked"]
+
+
+def test_a_reading_known_on_one_side_only_is_no_evidence() -> None:
+    late = Trace("host.run_queue_wait_ratio", {}, np.array([BEGAN_NS]), np.array([1 / 5.5]))
+    evidence = replace(_evidence(5000e3, (1.0, 4.5 / 5.5)), traces=[late])
+    assert _ranked(evidence) == ["stage_launch_blocked"]
 
 
 def test_getting_faster_has_no_causes() -> None:

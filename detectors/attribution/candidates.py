@@ -1,17 +1,13 @@
-"""Splitting the milliseconds of a change, and naming what is behind them.
+"""Naming what is behind a change, from cycle records, host readings and events.
 
-First version: what cycle records, host readings and change events can tell. Every claim has its evidence and
-its share of the slowdown; what nothing explains is said to be unexplained.
+Every claim has its evidence and its share of the slowdown; what nothing explains is said to be unexplained.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from cyclewatch.collectors.records import STAGES
+from cyclewatch.detectors.attribution.evidence import Cause, Evidence, SplitPart, StageMeans, Status
 from cyclewatch.detectors.phases import Floats
 
 _SHARE_MIN = 0.2
@@ -28,97 +24,6 @@ STAGE_TEXT = {
     "result": "handling results",
     "rest": "outside the hooked stages",
 }
-
-
-class Status(StrEnum):
-    """How a claim is known."""
-
-    MEASURED = "measured"
-    INFERRED = "inferred"
-    NOT_SHOWN = "not shown"
-
-
-@dataclass(frozen=True)
-class StageMeans:
-    """Mean cycles of one load bucket over some windows; nanoseconds. `on_cpu_ratio` may be NaN."""
-
-    bucket: int
-    count: int
-    stages_ns: tuple[float, ...]
-    on_cpu_ratio: float
-
-
-@dataclass(frozen=True)
-class SplitPart:
-    """One part of the mean cycle, before and after; microseconds."""
-
-    part: str
-    before_us: float
-    after_us: float
-
-    @property
-    def delta_us(self) -> float:
-        """How much longer it became."""
-        return self.after_us - self.before_us
-
-
-@dataclass(frozen=True)
-class Cause:
-    """A candidate for what is behind a change. `share` is its part of the slowdown, None where none can be given."""
-
-    kind: str
-    subject: str
-    score: float
-    share: float | None
-    status: Status
-    evidence: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What is known of the time before and after a change.
-
-    `readings` maps the name of a ratio (of wall time) of the scheduler thread to its means before and after;
-    `events` are sentences on what changed close to the start.
-    """
-
-    before: Sequence[StageMeans]
-    after: Sequence[StageMeans]
-    synchronous: bool
-    readings: Mapping[str, tuple[float, float]]
-    events: Sequence[str]
-
-
-def split(before: Iterable[StageMeans], after: Iterable[StageMeans]) -> tuple[SplitPart, ...]:
-    """Mean stage times before and after, of the load buckets seen in both, weighted alike; empty where there is none.
-
-    The parts sum to the mean cycle time on both sides.
-    """
-    old, new = _by_bucket(before), _by_bucket(after)
-    common = sorted(set(old) & set(new))
-    if not common:
-        return ()
-    weights = np.array([new[bucket][0] for bucket in common], np.float64)
-    weights /= weights.sum()
-    before_ns = weights @ np.stack([old[bucket][1] for bucket in common])
-    after_ns = weights @ np.stack([new[bucket][1] for bucket in common])
-    return tuple(
-        SplitPart(stage, float(b) / 1e3, float(a) / 1e3)
-        for stage, b, a in zip(STAGES, before_ns, after_ns, strict=True)
-    )
-
-
-def _by_bucket(means: Iterable[StageMeans]) -> dict[int, tuple[int, Floats]]:
-    grouped: dict[int, list[StageMeans]] = defaultdict(list)
-    for mean in means:
-        grouped[mean.bucket].append(mean)
-    return {
-        bucket: (
-            sum(one.count for one in group),
-            np.average([one.stages_ns for one in group], axis=0, weights=[one.count for one in group]),
-        )
-        for bucket, group in grouped.items()
-    }
 
 
 def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
@@ -166,9 +71,9 @@ def _ratio_causes(evidence: Evidence, before_us: float, after_us: float) -> Iter
         "cycles.collected_ratio": ("garbage_collection", "Python's garbage collector stops the scheduler"),
     }
     for name, (kind, subject) in texts.items():
-        if name not in evidence.readings:
+        before, after = _means(evidence, name)
+        if not np.isfinite(after - before):
             continue
-        before, after = evidence.readings[name]
         share = (after * after_us - before * before_us) / (after_us - before_us)
         if share >= _SHARE_MIN:
             proof = f"{name} {before:.1%} of the time before, {after:.1%} after"
@@ -222,5 +127,24 @@ def _on_cpu(means: Iterable[StageMeans]) -> float:
 
 
 def _event_causes(evidence: Evidence) -> Iterable[Cause]:
-    for text in evidence.events:
-        yield Cause("change", text, 0.9, None, Status.INFERRED, ("it happened when the slowdown began",))
+    for event in evidence.events:
+        yield Cause("change", event.text, 0.9, None, Status.INFERRED, ("it happened when the slowdown began",))
+
+
+def _means(evidence: Evidence, name: str) -> tuple[float, float]:
+    """Means of a reading of the scheduler's main thread before and after the change; NaN where it was not read."""
+    of_thread = {"rank": evidence.rank, "process": "scheduler", "thread": "main"}
+    of_name = [
+        trace
+        for trace in evidence.traces
+        if trace.name == name and all(of_thread.get(key, value) == value for key, value in trace.labels.items())
+    ]
+    after = [trace.at_ns >= evidence.started_at_ns for trace in of_name]
+    old = [trace.values[~late] for trace, late in zip(of_name, after, strict=True)]
+    new = [trace.values[late] for trace, late in zip(of_name, after, strict=True)]
+    return _mean(old), _mean(new)
+
+
+def _mean(parts: Sequence[Floats]) -> float:
+    values = np.concatenate(parts) if parts else np.zeros(0)
+    return float(values.mean()) if len(values) else float("nan")

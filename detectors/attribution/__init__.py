@@ -1,0 +1,27 @@
+"""What a change is made of and what is behind it: `evidence` goes in, the split and ranked causes come out."""
+
+from cyclewatch.detectors.attribution.candidates import causes
+from cyclewatch.detectors.attribution.evidence import (
+    Cause,
+    Event,
+    Evidence,
+    RankCycles,
+    SplitPart,
+    StageMeans,
+    Status,
+    Trace,
+)
+from cyclewatch.detectors.attribution.split import split
+
+__all__ = [
+    "Cause",
+    "Event",
+    "Evidence",
+    "RankCycles",
+    "SplitPart",
+    "StageMeans",
+    "Status",
+    "Trace",
+    "causes",
+    "split",
+]
