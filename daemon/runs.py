@@ -55,7 +55,7 @@ class RunRegistry:
         if previous is not None and previous.started_at_ns > run.started_at_ns:
             return run, []  # the ring of an earlier start that has not been cleared away
         self._latest[target] = run
-        return run, list(_changes(previous, run)) if previous else []
+        return run, list(changes_between(previous, run)) if previous else []
 
     def is_latest(self, run: Run) -> bool:
         """Whether no later start of the same target is known."""
@@ -92,7 +92,7 @@ class RunRegistry:
         if previous is not None and not identity.restarted and _same_server(previous, run):
             return self.seen(previous, at_ns, environment), []
         self._latest[identity.target] = run
-        return run, list(_changes(previous, run)) if previous else []
+        return run, list(changes_between(previous, run)) if previous else []
 
 
 def _over_http(run: Run) -> bool:
@@ -106,7 +106,8 @@ def _same_server(before: Run, after: Run) -> bool:
     return before.fingerprint == after.fingerprint
 
 
-def _changes(before: Run, after: Run) -> Iterable[ChangeEvent]:
+def changes_between(before: Run, after: Run) -> Iterable[ChangeEvent]:
+    """What a start changed of its server: a restart, and what is different from the run before."""
     target, at_ns = after.target, after.started_at_ns
     yield ChangeEvent(target, at_ns, "restart", "server", "", "")
     if before.version != after.version:

@@ -1,18 +1,54 @@
-"""What the store knows of the time around a change, as attribution takes it."""
+"""What the store knows of the time around a change, or of two stretches of time, as attribution takes it.
+
+It is read in the pipeline's thread when a regression is confirmed. So the database adds up and thins out: what comes
+back is a mean for each load bucket, and at most `_POINTS_MAX` values of a series on either side.
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select
 
 from cyclewatch.collectors.records import NODE, STAGES
-from cyclewatch.daemon.store.models import ChangeEventRow, RunRow, SampleRow, SeriesRow, WindowRow
+from cyclewatch.daemon.runs import changes_between
+from cyclewatch.daemon.store.models import ChangeEventRow, LevelRow, RunRow, SampleRow, SeriesRow, WindowRow
+from cyclewatch.daemon.store.run_rows import run_of
 from cyclewatch.daemon.store.unit import Run
-from cyclewatch.detectors.attribution import Event, Evidence, StageMeans, Trace
+from cyclewatch.detectors.attribution import Event, Evidence, RankCycles, StageMeans, Trace
+from cyclewatch.detectors.phases import Floats, Integers
 from cyclewatch.detectors.tracking import Regression
+
+LEVEL = "cycles.log_ratio"
+"""Name of the trace that is the changed series itself: log(measured / expected) a window."""
 
 _BEFORE_NS = 600 * 10**9
 _AFTER_NS = 600 * 10**9
 _EVENT_MARGIN_NS = 120 * 10**9
 _EVENTS_MAX = 50
+_POINTS_MAX = 120
+_FINEST_NS = 10**9
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Time of one server, from `from_ns` up to but not including `to_ns` (UTC).
+
+    `fingerprint` is the configuration that it ran in; None for whatever ran.
+    """
+
+    target: str
+    from_ns: int
+    to_ns: int
+    fingerprint: str | None = None
+
+    def runs(self) -> tuple[ColumnElement[bool], ...]:
+        """What holds of its runs."""
+        of_target = RunRow.target == self.target
+        return (of_target,) if self.fingerprint is None else (of_target, RunRow.fingerprint == self.fingerprint)
 
 
 def evidence_of(
@@ -27,33 +63,149 @@ def evidence_of(
     end_ns = min(regression.detected_at_ns, start_ns + _AFTER_NS) + 1
     last_ns = _last_window_ns(connection, run, rank, phase, start_ns - _EVENT_MARGIN_NS)
     before_ns = (start_ns if last_ns >= start_ns - _BEFORE_NS else last_ns) - _BEFORE_NS
+    before = Stretch(run.target, before_ns, start_ns, run.fingerprint)
+    after = Stretch(run.target, start_ns, end_ns, run.fingerprint)
+    events = _events(connection, run.target, last_ns, start_ns + _EVENT_MARGIN_NS)
+    return _evidence(connection, rank, phase, before, after, events, synchronous=synchronous)
+
+
+def evidence_between(connection: Connection, rank: str, phase: str, before: Stretch, after: Stretch) -> Evidence:
+    """The same of any two stretches of time, of one server or of two.
+
+    What came before is moved in time so that it ends where the other stretch begins, which is when the change began.
+    The events are what differs between the server's run at the end of the one and at the beginning of the other; of
+    one server, also what happened within two minutes of the time in between.
+    """
+    old, new = _run_at(connection, before, last=True), _run_at(connection, after, last=False)
+    events = [] if old is None or new is None else _differences(old, new, after.from_ns)
+    if before.target == after.target and before.to_ns <= after.from_ns:
+        from_ns, to_ns = before.to_ns - _EVENT_MARGIN_NS, after.from_ns + _EVENT_MARGIN_NS
+        told = {(event.kind, event.subject) for event in events}
+        noted = _events(connection, after.target, from_ns, to_ns)
+        events += [event for event in noted if (event.kind, event.subject) not in told]
+    synchronous = new is not None and new.arguments.get("device") == "cpu"
+    return _evidence(connection, rank, phase, before, after, events, synchronous=synchronous)
+
+
+def _evidence(
+    connection: Connection,
+    rank: str,
+    phase: str,
+    before: Stretch,
+    after: Stretch,
+    events: Iterable[Event],
+    *,
+    synchronous: bool,
+) -> Evidence:
+    old, new = _cycles(connection, before, phase), _cycles(connection, after, phase)
     return Evidence(
-        started_at_ns=start_ns,
+        started_at_ns=after.from_ns,
         rank=rank,
-        before=_stage_means(connection, run, rank, phase, before_ns, start_ns),
-        after=_stage_means(connection, run, rank, phase, start_ns, end_ns),
+        before=old.get(rank, []),
+        after=new.get(rank, []),
         synchronous=synchronous,
-        traces=_traces(connection, run.target, before_ns, end_ns),
-        events=_events(connection, run.target, last_ns, start_ns + _EVENT_MARGIN_NS),
+        levels=_levels(connection, rank, phase, before, after),
+        traces=_traces(connection, before, after),
+        events=sorted(events, key=lambda event: event.at_ns),
+        ranks=[RankCycles(name, old.get(name, []), new[name]) for name in sorted(new) if name != rank],
     )
 
 
-def _traces(connection: Connection, target: str, from_ns: int, to_ns: int) -> list[Trace]:
+def _cycles(connection: Connection, stretch: Stretch, phase: str) -> dict[str, list[StageMeans]]:
+    """Mean cycles of every rank by load bucket; of all runs of the stretch, so that it reaches back over a restart."""
+    cycle_ns = sum((getattr(WindowRow, f"{stage}_ns") for stage in STAGES[1:]), WindowRow.schedule_ns)
+    time_ns = WindowRow.count * cycle_ns
+    sampled = WindowRow.on_cpu_ratio.is_not(None)
     query = (
-        select(SeriesRow.id, SeriesRow.name, SeriesRow.labels, SampleRow.at_ns, SampleRow.value)
-        .join(SeriesRow, SeriesRow.id == SampleRow.series_id)
-        .where(SeriesRow.target.in_((target, NODE)), SampleRow.at_ns >= from_ns, SampleRow.at_ns < to_ns)
-        .order_by(SeriesRow.id, SampleRow.at_ns)
+        select(
+            WindowRow.rank,
+            WindowRow.bucket,
+            func.sum(WindowRow.count),
+            func.sum(time_ns * WindowRow.on_cpu_ratio) / func.nullif(func.sum(time_ns).filter(sampled), 0),
+            *(func.sum(WindowRow.count * getattr(WindowRow, f"{stage}_ns")) for stage in STAGES),
+        )
+        .join(RunRow, RunRow.id == WindowRow.run_id)
+        .where(
+            *stretch.runs(),
+            WindowRow.phase == phase,
+            WindowRow.start_ns >= stretch.from_ns,
+            WindowRow.start_ns < stretch.to_ns,
+        )
+        .group_by(WindowRow.rank, WindowRow.bucket)
+        .order_by(WindowRow.rank, WindowRow.bucket)
     )
-    read: dict[int, tuple[str, dict[str, str], list[int], list[float]]] = {}
-    for number, name, labels, at_ns, value in connection.execute(query):
-        _, _, times, values = read.setdefault(number, (name, labels, [], []))
-        times.append(at_ns)
-        values.append(value)
+    found: dict[str, list[StageMeans]] = {}
+    for rank, bucket, count, on_cpu_ratio, *stages_ns in connection.execute(query):
+        means = tuple(float(total_ns) / count for total_ns in stages_ns)
+        on_cpu = math.nan if on_cpu_ratio is None else float(on_cpu_ratio)
+        found.setdefault(rank, []).append(StageMeans(bucket, int(count), means, on_cpu))
+    return found
+
+
+def _levels(connection: Connection, rank: str, phase: str, before: Stretch, after: Stretch) -> Trace | None:
+    """The levels of both stretches; None where no window was judged."""
+    rows: list[tuple[int, float]] = []
+    for stretch in (before, after):
+        query = (
+            select(LevelRow.start_ns, LevelRow.log_ratio)
+            .join(RunRow, RunRow.id == LevelRow.run_id)
+            .where(
+                *stretch.runs(),
+                LevelRow.rank == rank,
+                LevelRow.phase == phase,
+                LevelRow.start_ns >= stretch.from_ns,
+                LevelRow.start_ns < stretch.to_ns,
+            )
+            .order_by(LevelRow.start_ns)
+        )
+        moved_ns = after.from_ns - stretch.to_ns if stretch is before else 0
+        rows += [
+            (start_ns + moved_ns, log_ratio)
+            for start_ns, log_ratio in connection.execute(query)
+            if log_ratio is not None
+        ]
+    return Trace(LEVEL, {"rank": rank, "phase": phase}, *_columns(rows)) if rows else None
+
+
+def _traces(connection: Connection, before: Stretch, after: Stretch) -> list[Trace]:
+    """All readings of the servers and their nodes, as means over steps of time."""
+    longest_ns = max(before.to_ns - before.from_ns, after.to_ns - after.from_ns)
+    step_ns = max(-(-longest_ns // _POINTS_MAX), _FINEST_NS)
+    found: dict[tuple[bool, str, str], list[tuple[int, float]]] = {}
+    for stretch in (before, after):
+        boundary_ns = stretch.to_ns if stretch is before else stretch.from_ns
+        moved_ns = after.from_ns - boundary_ns
+        series = _series(connection, stretch.target)
+        for number, at_ns, value in connection.execute(_means(list(series), stretch, boundary_ns, step_ns)):
+            found.setdefault(series[number], []).append((at_ns + moved_ns, value))
     return [
-        Trace(name, labels, np.array(times, np.int64), np.array(values, np.float64))
-        for name, labels, times, values in read.values()
+        Trace(name, json.loads(labels), *_columns(found[of_node, name, labels]))
+        for of_node, name, labels in sorted(found)
     ]
+
+
+def _series(connection: Connection, target: str) -> dict[int, tuple[bool, str, str]]:
+    """Number of each series of a server and of its node: whether it is the node's, its name and its labels, as text."""
+    query = select(SeriesRow.id, SeriesRow.target, SeriesRow.name, SeriesRow.labels).where(
+        SeriesRow.target.in_((target, NODE))
+    )
+    return {number: (of == NODE, name, json.dumps(labels)) for number, of, name, labels in connection.execute(query)}
+
+
+def _means(series: list[int], stretch: Stretch, boundary_ns: int, step_ns: int) -> Select[Any]:
+    """Number, time of the first reading and mean of each series and step of time, counted from the boundary."""
+    first_ns = func.min(SampleRow.at_ns)
+    return (
+        select(SampleRow.series_id, first_ns, func.avg(SampleRow.value))
+        .where(SampleRow.series_id.in_(series), SampleRow.at_ns >= stretch.from_ns, SampleRow.at_ns < stretch.to_ns)
+        .group_by(SampleRow.series_id, (SampleRow.at_ns - boundary_ns) // step_ns)
+        .order_by(SampleRow.series_id, first_ns)
+    )
+
+
+def _columns(rows: list[tuple[int, float]]) -> tuple[Integers, Floats]:
+    times, values = zip(*rows, strict=True)
+    return np.array(times, np.int64), np.array(values, np.float64)
 
 
 def _events(connection: Connection, target: str, from_ns: int, to_ns: int) -> list[Event]:
@@ -74,32 +226,31 @@ def _events(connection: Connection, target: str, from_ns: int, to_ns: int) -> li
     return [Event(*row) for row in connection.execute(query)]
 
 
-def _stage_means(connection: Connection, run: Run, rank: str, phase: str, from_ns: int, to_ns: int) -> list[StageMeans]:
-    """Windows of all runs with the same fingerprint, so that evidence reaches back over a restart."""
+def _run_at(connection: Connection, stretch: Stretch, *, last: bool) -> Run | None:
+    """The last or the first run that was seen in a stretch."""
+    order = RunRow.started_at_ns.desc() if last else RunRow.started_at_ns
     query = (
-        select(WindowRow.__table__)
-        .join(RunRow, RunRow.id == WindowRow.run_id)
-        .where(
-            *_same_configuration(run),
-            WindowRow.rank == rank,
-            WindowRow.phase == phase,
-            WindowRow.start_ns >= from_ns,
-            WindowRow.start_ns < to_ns,
-        )
+        select(RunRow.__table__)
+        .where(*stretch.runs(), RunRow.started_at_ns < stretch.to_ns, RunRow.last_seen_ns >= stretch.from_ns)
+        .order_by(order)
+        .limit(1)
     )
-    return [
-        StageMeans(
-            bucket=row.bucket,
-            count=row._mapping["count"],  # noqa: SLF001 (public; `row.count` is the tuple's method)
-            stages_ns=tuple(getattr(row, f"{stage}_ns") for stage in STAGES),
-            on_cpu_ratio=float("nan") if row.on_cpu_ratio is None else row.on_cpu_ratio,
-        )
-        for row in connection.execute(query)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else run_of(row)
+
+
+def _differences(before: Run, after: Run, at_ns: int) -> list[Event]:
+    """What is different between two runs, of one server or of two."""
+    if before.key == after.key:
+        return []
+    changes = [Event(at_ns, one.kind, one.subject, one.before, one.after) for one in changes_between(before, after)]
+    environment = [
+        Event(at_ns, "environment", subject, before.environment.get(subject, ""), after.environment.get(subject, ""))
+        for subject in sorted(set(before.environment) | set(after.environment))
+        if before.environment.get(subject, "") != after.environment.get(subject, "")
     ]
-
-
-def _same_configuration(run: Run) -> tuple[ColumnElement[bool], ...]:
-    return RunRow.target == run.target, RunRow.fingerprint == run.fingerprint
+    same_server = before.target == after.target
+    return [event for event in changes if same_server or event.kind != "restart"] + environment
 
 
 def _last_window_ns(connection: Connection, run: Run, rank: str, phase: str, at_ns: int) -> int:
@@ -118,5 +269,6 @@ def _last_window_ns(connection: Connection, run: Run, rank: str, phase: str, at_
         .correlate(RunRow)
         .scalar_subquery()
     )
-    last_ns = connection.execute(select(func.max(last)).where(*_same_configuration(run))).scalar()
+    same = RunRow.target == run.target, RunRow.fingerprint == run.fingerprint
+    last_ns = connection.execute(select(func.max(last)).where(*same)).scalar()
     return at_ns if last_ns is None else int(last_ns)

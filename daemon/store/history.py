@@ -16,6 +16,7 @@ from cyclewatch.daemon.store.models import (
     RunRow,
     StatusRow,
 )
+from cyclewatch.daemon.store.run_rows import run_of
 from cyclewatch.daemon.store.unit import RingPosition, Run, StoredFact
 from cyclewatch.detectors.attribution import Evidence
 from cyclewatch.detectors.tracking import Regression
@@ -56,21 +57,7 @@ class StoreHistory:
         """All runs, oldest first."""
         with self._engine.connect() as connection:
             rows = connection.execute(select(RunRow.__table__).order_by(RunRow.started_at_ns))
-            return [
-                Run(
-                    key=row.key,
-                    node=row.node,
-                    target=row.target,
-                    started_at_ns=row.started_at_ns,
-                    last_seen_ns=row.last_seen_ns,
-                    fingerprint=row.fingerprint,
-                    version=row.version,
-                    model=row.model,
-                    arguments=row.arguments,
-                    environment=row.environment,
-                )
-                for row in rows
-            ]
+            return [run_of(row) for row in rows]
 
     def facts(self) -> list[StoredFact]:
         """What the node and its servers run on, as last told, in order."""
