@@ -6,12 +6,12 @@ from cyclewatch.detectors.attribution.evidence import (
     Event,
     Evidence,
     RankCycles,
-    SplitPart,
     StageMeans,
     Status,
     Trace,
 )
 from cyclewatch.detectors.attribution.split import split
+from cyclewatch.detectors.split_part import SplitPart
 
 __all__ = [
     "Cause",

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from cyclewatch.detectors.attribution.evidence import Cause, Evidence, SplitPart, StageMeans, Status
+from cyclewatch.detectors.attribution.evidence import Cause, Evidence, StageMeans, Status
 from cyclewatch.detectors.phases import Floats
+from cyclewatch.detectors.split_part import SplitPart
 
 _SHARE_MIN = 0.2
 """Smallest part of the slowdown that makes a candidate worth a line."""

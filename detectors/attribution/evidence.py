@@ -94,20 +94,6 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class SplitPart:
-    """One part of the mean cycle, before and after; microseconds."""
-
-    part: str
-    before_us: float
-    after_us: float
-
-    @property
-    def delta_us(self) -> float:
-        """How much longer it became."""
-        return self.after_us - self.before_us
-
-
-@dataclass(frozen=True)
 class Cause:
     """A candidate for what is behind a change. `share` is its part of the slowdown, None where none can be given.
 

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from cyclewatch.collectors.records import STAGES
-from cyclewatch.detectors.attribution.evidence import SplitPart, StageMeans
+from cyclewatch.detectors.attribution.evidence import StageMeans
 from cyclewatch.detectors.phases import Floats
+from cyclewatch.detectors.split_part import SplitPart
 
 
 def split(before: Iterable[StageMeans], after: Iterable[StageMeans]) -> tuple[SplitPart, ...]:
