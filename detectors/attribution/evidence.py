@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from cyclewatch.detectors.kernels.comparison import ProfileComparison
 from cyclewatch.detectors.phases import Floats, Integers
 
 
@@ -78,7 +79,8 @@ class Evidence:
     `before` and `after` are the cycles of the series that changed, one of `rank`; `synchronous` tells that the forward
     pass ran inside `run_batch`, on a CPU. `levels` is that series itself as it was judged, log(measured / expected) a
     window. `traces` are all readings of the server and its node in both stretches, `events` what happened close to the
-    beginning.
+    beginning. `kernels` compares a profile taken before with one taken after. `slower` is how many times as long a step
+    became, for a change of which no cycles are at hand.
     What was not seen is missing, never zero.
     """
 
@@ -91,6 +93,8 @@ class Evidence:
     traces: Sequence[Trace] = ()
     events: Sequence[Event] = ()
     ranks: Sequence[RankCycles] = ()
+    kernels: ProfileComparison | None = None
+    slower: float | None = None
 
 
 @dataclass(frozen=True)
