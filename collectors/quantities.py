@@ -10,6 +10,7 @@ _UNITS = {
     "_per_s": "1/s",
     "_ratio": "ratio",
     "_s": "seconds",
+    "_seconds": "seconds",
     "_bytes": "bytes",
     "_hertz": "hertz",
     "_celsius": "degrees Celsius",

@@ -12,15 +12,17 @@ from cyclewatch.collectors.gpu.collector import GpuCollector
 from cyclewatch.collectors.gpu.door import NvmlDoor
 from cyclewatch.collectors.host.collector import HostCollector
 from cyclewatch.collectors.local_servers import LocalServersCollector
+from cyclewatch.collectors.probe.quantities import QUANTITIES as PROBE
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.self_usage import SelfCollector, Work
 from cyclewatch.config.settings import Settings
 
 
 def known_quantities() -> dict[str, Quantity]:
-    """Everything that any collector can read, by name, whatever the configuration switches off."""
+    """Everything that any collector or the probe can read, by name, whatever the configuration switches off."""
     collectors = build_collectors(Settings.model_construct(), Discovery(()), {})
-    return {quantity.name: quantity for collector in collectors for quantity in collector.quantities}
+    collected = (quantity for collector in collectors for quantity in collector.quantities)
+    return {quantity.name: quantity for quantity in (*collected, *PROBE)}
 
 
 def build_collectors(

@@ -178,6 +178,34 @@ class Profiling(Section):
     )
 
 
+class Probe(Section):
+    """The same fixed work again and again: is it the machine that has become slower?"""
+
+    enabled: bool = Field(default=True, description="Do the fixed work of the CPU now and then, and on suspicion.")
+    interval_s: Seconds = Field(default=3600.0, description="Seconds between two probes in quiet times.")
+    suspicion_interval_s: Seconds = Field(
+        default=300.0,
+        description="Seconds between two probes, whatever the reason; the pace until there are some to compare with.",
+    )
+    max_cpu_pressure: Ratio = Field(
+        default=0.2,
+        description="Share of the time in which work of the node waited for a CPU, above which only a suspicion is "
+        "worth a probe.",
+    )
+    gpu: bool = Field(default=False, description="Probe the GPUs too; needs gpu_python.")
+    gpu_python: str = Field(
+        default="",
+        max_length=4096,
+        description="Python of an environment that has torch, such as SGLang's, for the fixed work of the GPUs.",
+    )
+    gpu_free_bytes: int = Field(
+        default=2 * 2**30, ge=2**30, le=2**40, description="Memory that must be free on a GPU before it is probed."
+    )
+    max_gpu_load: Ratio = Field(
+        default=0.5, description="Share of a GPU in use above which it is left alone, whoever asks."
+    )
+
+
 class Store(Section):
     """Where samples are kept."""
 
@@ -232,6 +260,7 @@ class Settings(BaseSettings):
     windows: Windows = Windows()
     detection: Detection = Detection()
     profiling: Profiling = Profiling()
+    probe: Probe = Probe()
     store: Store = Store()
     web: Web = Web()
     log: Log = Log()

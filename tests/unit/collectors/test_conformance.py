@@ -18,7 +18,7 @@ SECTIONS = [
     for name, field in Settings.model_fields.items()
     if isinstance(field.default, Section)
     and {"enabled", "interval_s"} <= set(type(field.default).model_fields)
-    and name != "profiling"  # the sampler of profiles is no collector
+    and name not in {"profiling", "probe"}  # they are no collectors
 ]
 """Sections of the configuration that switch a collector."""
 
