@@ -1,13 +1,15 @@
 """What the store knows of the time around a change, or of two stretches of time, as attribution takes it.
 
 It is read in the pipeline's thread when a regression is confirmed. So the database adds up and thins out: what comes
-back is a mean for each load bucket, and at most `_POINTS_MAX` values of a series on either side.
+back is a mean for each load bucket, and at most `_POINTS_MAX` values of a series on either side. With two days of 300
+series in it, each read every 2 s, and 8 ranks, SQLite takes about 0.1 s for a minute after the change.
 """
 
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,11 @@ from cyclewatch.detectors.tracking import Regression
 LEVEL = "cycles.log_ratio"
 """Name of the trace that is the changed series itself: log(measured / expected) a window."""
 
-_BEFORE_NS = 600 * 10**9
-_AFTER_NS = 600 * 10**9
+_CYCLES_NS = 600 * 10**9
+_READINGS_NS = 300 * 10**9
 _EVENT_MARGIN_NS = 120 * 10**9
 _EVENTS_MAX = 50
-_POINTS_MAX = 120
+_POINTS_MAX = 60
 _FINEST_NS = 10**9
 
 
@@ -54,19 +56,30 @@ class Stretch:
 def evidence_of(
     connection: Connection, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool
 ) -> Evidence:
-    """What is known of up to ten minutes before and after a regression began, or before the last window seen.
+    """What is known of up to ten minutes of cycles and five of readings on either side of a regression's beginning.
 
     While a server was down, for an update of the driver or of the node, nothing was measured: what changed in that
-    time may be behind a regression that begins when the server is back, however long it took.
+    time may be behind a regression that begins when the server is back, however long it took. So what came before ends
+    with the last window before it, as if the time in between had not been.
     """
     start_ns = regression.started_at_ns
-    end_ns = min(regression.detected_at_ns, start_ns + _AFTER_NS) + 1
+    end_ns = min(regression.detected_at_ns, start_ns + _CYCLES_NS) + 1
     last_ns = _last_window_ns(connection, run, rank, phase, start_ns - _EVENT_MARGIN_NS)
-    before_ns = (start_ns if last_ns >= start_ns - _BEFORE_NS else last_ns) - _BEFORE_NS
-    before = Stretch(run.target, before_ns, start_ns, run.fingerprint)
+    until_ns = start_ns if last_ns >= start_ns - _CYCLES_NS else last_ns + 1
+    before = Stretch(run.target, until_ns - _CYCLES_NS, until_ns, run.fingerprint)
     after = Stretch(run.target, start_ns, end_ns, run.fingerprint)
-    events = _events(connection, run.target, last_ns, start_ns + _EVENT_MARGIN_NS)
-    return _evidence(connection, rank, phase, before, after, events, synchronous=synchronous)
+    near_before = replace(before, from_ns=until_ns - _READINGS_NS)
+    near_after = replace(after, to_ns=min(end_ns, start_ns + _READINGS_NS))
+    return _evidence(
+        connection,
+        rank,
+        phase,
+        before,
+        after,
+        traces=_traces(connection, near_before, near_after),
+        events=_events(connection, run.target, last_ns, start_ns + _EVENT_MARGIN_NS),
+        synchronous=synchronous,
+    )
 
 
 def evidence_between(connection: Connection, rank: str, phase: str, before: Stretch, after: Stretch) -> Evidence:
@@ -84,7 +97,16 @@ def evidence_between(connection: Connection, rank: str, phase: str, before: Stre
         noted = _events(connection, after.target, from_ns, to_ns)
         events += [event for event in noted if (event.kind, event.subject) not in told]
     synchronous = new is not None and new.arguments.get("device") == "cpu"
-    return _evidence(connection, rank, phase, before, after, events, synchronous=synchronous)
+    return _evidence(
+        connection,
+        rank,
+        phase,
+        before,
+        after,
+        traces=_traces(connection, before, after),
+        events=events,
+        synchronous=synchronous,
+    )
 
 
 def _evidence(
@@ -93,32 +115,46 @@ def _evidence(
     phase: str,
     before: Stretch,
     after: Stretch,
-    events: Iterable[Event],
     *,
+    traces: Sequence[Trace],
+    events: Iterable[Event],
     synchronous: bool,
 ) -> Evidence:
-    old, new = _cycles(connection, before, phase), _cycles(connection, after, phase)
+    ranks = sorted({rank, *_ranks(connection, after)})
+    old = {name: _cycles(connection, before, name, phase) for name in ranks}
+    new = {name: _cycles(connection, after, name, phase) for name in ranks}
     return Evidence(
         started_at_ns=after.from_ns,
         rank=rank,
-        before=old.get(rank, []),
-        after=new.get(rank, []),
+        before=old[rank],
+        after=new[rank],
         synchronous=synchronous,
         levels=_levels(connection, rank, phase, before, after),
-        traces=_traces(connection, before, after),
+        traces=traces,
         events=sorted(events, key=lambda event: event.at_ns),
-        ranks=[RankCycles(name, old.get(name, []), new[name]) for name in sorted(new) if name != rank],
+        ranks=[RankCycles(name, old[name], new[name]) for name in ranks if name != rank and new[name]],
     )
 
 
-def _cycles(connection: Connection, stretch: Stretch, phase: str) -> dict[str, list[StageMeans]]:
-    """Mean cycles of every rank by load bucket; of all runs of the stretch, so that it reaches back over a restart."""
+def _ranks(connection: Connection, stretch: Stretch) -> set[str]:
+    """All ranks that ran in a stretch."""
+    # By time alone, for which there is an index: with the run, the database would walk through all of its windows.
+    seen = (
+        select(WindowRow.run_id, WindowRow.rank)
+        .where(WindowRow.start_ns >= stretch.from_ns, WindowRow.start_ns < stretch.to_ns)
+        .distinct()
+    )
+    runs = set(connection.execute(select(RunRow.id).where(*stretch.runs())).scalars())
+    return {rank for run_id, rank in connection.execute(seen) if run_id in runs}
+
+
+def _cycles(connection: Connection, stretch: Stretch, rank: str, phase: str) -> list[StageMeans]:
+    """Mean cycles by load bucket; of all runs of the stretch, so that it reaches back over a restart."""
     cycle_ns = sum((getattr(WindowRow, f"{stage}_ns") for stage in STAGES[1:]), WindowRow.schedule_ns)
     time_ns = WindowRow.count * cycle_ns
     sampled = WindowRow.on_cpu_ratio.is_not(None)
     query = (
         select(
-            WindowRow.rank,
             WindowRow.bucket,
             func.sum(WindowRow.count),
             func.sum(time_ns * WindowRow.on_cpu_ratio) / func.nullif(func.sum(time_ns).filter(sampled), 0),
@@ -127,19 +163,23 @@ def _cycles(connection: Connection, stretch: Stretch, phase: str) -> dict[str, l
         .join(RunRow, RunRow.id == WindowRow.run_id)
         .where(
             *stretch.runs(),
+            WindowRow.rank == rank,
             WindowRow.phase == phase,
             WindowRow.start_ns >= stretch.from_ns,
             WindowRow.start_ns < stretch.to_ns,
         )
-        .group_by(WindowRow.rank, WindowRow.bucket)
-        .order_by(WindowRow.rank, WindowRow.bucket)
+        .group_by(WindowRow.bucket)
+        .order_by(WindowRow.bucket)
     )
-    found: dict[str, list[StageMeans]] = {}
-    for rank, bucket, count, on_cpu_ratio, *stages_ns in connection.execute(query):
-        means = tuple(float(total_ns) / count for total_ns in stages_ns)
-        on_cpu = math.nan if on_cpu_ratio is None else float(on_cpu_ratio)
-        found.setdefault(rank, []).append(StageMeans(bucket, int(count), means, on_cpu))
-    return found
+    return [
+        StageMeans(
+            bucket=bucket,
+            count=int(count),
+            stages_ns=tuple(float(total_ns) / count for total_ns in stages_ns),
+            on_cpu_ratio=math.nan if on_cpu_ratio is None else float(on_cpu_ratio),
+        )
+        for bucket, count, on_cpu_ratio, *stages_ns in connection.execute(query)
+    ]
 
 
 def _levels(connection: Connection, rank: str, phase: str, before: Stretch, after: Stretch) -> Trace | None:
@@ -171,13 +211,14 @@ def _traces(connection: Connection, before: Stretch, after: Stretch) -> list[Tra
     """All readings of the servers and their nodes, as means over steps of time."""
     longest_ns = max(before.to_ns - before.from_ns, after.to_ns - after.from_ns)
     step_ns = max(-(-longest_ns // _POINTS_MAX), _FINEST_NS)
-    found: dict[tuple[bool, str, str], list[tuple[int, float]]] = {}
+    found: dict[tuple[bool, str, str], list[tuple[int, float]]] = defaultdict(list)
     for stretch in (before, after):
         boundary_ns = stretch.to_ns if stretch is before else stretch.from_ns
         moved_ns = after.from_ns - boundary_ns
         series = _series(connection, stretch.target)
-        for number, at_ns, value in connection.execute(_means(list(series), stretch, boundary_ns, step_ns)):
-            found.setdefault(series[number], []).append((at_ns + moved_ns, value))
+        for number, at_ns, value in connection.execute(_means(stretch, boundary_ns, step_ns)).all():
+            if number in series:
+                found[series[number]].append((at_ns + moved_ns, value))
     return [
         Trace(name, json.loads(labels), *_columns(found[of_node, name, labels]))
         for of_node, name, labels in sorted(found)
@@ -192,14 +233,15 @@ def _series(connection: Connection, target: str) -> dict[int, tuple[bool, str, s
     return {number: (of == NODE, name, json.dumps(labels)) for number, of, name, labels in connection.execute(query)}
 
 
-def _means(series: list[int], stretch: Stretch, boundary_ns: int, step_ns: int) -> Select[Any]:
-    """Number, time of the first reading and mean of each series and step of time, counted from the boundary."""
-    first_ns = func.min(SampleRow.at_ns)
+def _means(stretch: Stretch, boundary_ns: int, step_ns: int) -> Select[Any]:
+    """Series, time of the first reading and mean, by series and steps of time that are counted from the boundary."""
+    step = (SampleRow.at_ns - boundary_ns) // step_ns
     return (
-        select(SampleRow.series_id, first_ns, func.avg(SampleRow.value))
-        .where(SampleRow.series_id.in_(series), SampleRow.at_ns >= stretch.from_ns, SampleRow.at_ns < stretch.to_ns)
-        .group_by(SampleRow.series_id, (SampleRow.at_ns - boundary_ns) // step_ns)
-        .order_by(SampleRow.series_id, first_ns)
+        select(SampleRow.series_id, func.min(SampleRow.at_ns), func.avg(SampleRow.value))
+        # By time alone: so the samples lie together on the disk, while each series is scattered over it.
+        .where(SampleRow.at_ns >= stretch.from_ns, SampleRow.at_ns < stretch.to_ns)
+        .group_by(SampleRow.series_id, step)
+        .order_by(SampleRow.series_id, step)
     )
 
 

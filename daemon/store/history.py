@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from cyclewatch.daemon.store.evidence import evidence_of
+from cyclewatch.daemon.store.evidence import Stretch, evidence_between, evidence_of
 from cyclewatch.daemon.store.models import (
     ChangeEventRow,
     DetectorStateRow,
@@ -90,6 +90,11 @@ class StoreHistory:
         """What is known of the time before and after a regression began."""
         with self._engine.connect() as connection:
             return evidence_of(connection, run, rank, phase, regression, synchronous=synchronous)
+
+    def evidence_between(self, rank: str, phase: str, before: Stretch, after: Stretch) -> Evidence:
+        """What is known of two stretches of time, of one server or of two."""
+        with self._engine.connect() as connection:
+            return evidence_between(connection, rank, phase, before, after)
 
     def regressions(self, *, all_directions: bool = False) -> list[RegressionView]:
         """Stored regressions, newest first; improvements too where asked for."""

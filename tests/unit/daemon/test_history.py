@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from cyclewatch.collectors.records import NODE
-from cyclewatch.daemon.store.unit import ChangeEvent, StoredSample, StoredWindow, Unit
+from cyclewatch.daemon.store.evidence import Stretch
+from cyclewatch.daemon.store.unit import ChangeEvent, StoredLevel, StoredSample, StoredWindow, Unit
 from cyclewatch.detectors.attribution import Event, Evidence
 from cyclewatch.detectors.phases import Phase
+from cyclewatch.detectors.series import Level
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
 from units import REGRESSION, RUN, SECOND
@@ -33,6 +35,9 @@ class Past:
         place: dict[str, Any] = {"rank": "tp0", "phase": "decode", "regression": FOUND, "synchronous": False, **changes}
         return self._watched.history.evidence(RUN, **place)
 
+    def between(self, before: Stretch, after: Stretch) -> Evidence:
+        return self._watched.history.evidence_between("tp0", "decode", before, after)
+
 
 @pytest.fixture(name="past")
 def _past(tmp_path: Path) -> Iterator[Past]:
@@ -48,6 +53,11 @@ def window(at_s: int, *, run: str = RUN.key, rank: str = "tp0", count: int = 10)
 
 def sample(at_s: int, value: float, name: str = "host.run_queue_wait_ratio", **labels: str) -> StoredSample:
     return StoredSample("server", name, tuple(labels.items()), at_s * SECOND, value)
+
+
+def level(at_s: int, log_ratio: float, rank: str = "tp0") -> StoredLevel:
+    measured = Level(at_s * SECOND, log_ratio, 0.01, 10.0, 0.1, 10, 10)
+    return StoredLevel(RUN.key, rank, "decode", measured, suspected=False)
 
 
 def test_windows_are_told_apart_by_the_beginning_of_the_change(past: Past) -> None:
@@ -71,18 +81,124 @@ def test_evidence_is_of_this_rank_phase_and_configuration(past: Past) -> None:
 
 
 def test_readings_are_all_of_the_server_and_its_node_in_both_stretches(past: Past) -> None:
-    """One trace a series, in order of time; nothing of another server, nor from before or after."""
+    """One trace a series, in order of time; nothing of another server, nor from five minutes before or after."""
     of_node = replace(sample(950, 0.5, "host.cpu_usage_ratio"), target=NODE)
     of_another = replace(sample(950, 0.5), target="another")
-    samples = [sample(at_s, at_s / 1e4, rank="tp0") for at_s in (399, 1040, 400, 1041)]
+    samples = [sample(at_s, at_s / 1e4, rank="tp0") for at_s in (699, 1040, 700, 1041)]
     past.note(samples=[*samples, sample(950, 0.3, rank="tp1"), of_node, of_another])
     traces = past.evidence().traces
     assert [(trace.name, trace.labels, trace.values.tolist()) for trace in traces] == [
-        ("host.run_queue_wait_ratio", {"rank": "tp0"}, [0.04, 0.104]),
+        ("host.run_queue_wait_ratio", {"rank": "tp0"}, [0.07, 0.104]),
         ("host.run_queue_wait_ratio", {"rank": "tp1"}, [0.3]),
         ("host.cpu_usage_ratio", {}, [0.5]),
     ]
-    assert traces[0].at_ns.tolist() == [400 * SECOND, 1040 * SECOND]
+    assert traces[0].at_ns.tolist() == [700 * SECOND, 1040 * SECOND]
+
+
+def test_readings_close_to_each_other_are_given_as_their_mean(past: Past) -> None:
+    """Over five seconds, counted from the beginning of the change, so that none mixes before and after."""
+    past.note(samples=[sample(at_s, float(at_s)) for at_s in range(990, 1011)])
+    (trace,) = past.evidence().traces
+    assert (trace.at_ns // SECOND).tolist() == [990, 991, 996, 1000, 1005, 1010]
+    assert trace.values.tolist() == [990, 993, 997.5, 1002, 1007, 1010]
+
+
+def test_levels_are_those_of_the_series_that_changed(past: Past) -> None:
+    """Windows without a verdict are left out."""
+    levels = [level(990, 0.01), level(995, math.nan), level(1000, 0.2), level(1000, 0.9, rank="tp1"), level(1041, 0.9)]
+    past.note(levels=levels)
+    found = past.evidence().levels
+    assert found is not None
+    assert found.at_ns.tolist() == [990 * SECOND, 1000 * SECOND]
+    assert found.values.tolist() == [0.01, 0.2]
+
+
+def test_cycles_of_the_other_ranks_come_along(past: Past) -> None:
+    """Of those that still ran after the change."""
+    windows = [window(at_s, rank=rank) for at_s in (990, 1000) for rank in ("tp0", "tp1", "tp2")]
+    past.note(windows=[*windows, window(990, rank="tp3")])
+    ranks = past.evidence(rank="tp1").ranks
+    assert [(one.rank, len(one.before), len(one.after)) for one in ranks] == [("tp0", 1, 1), ("tp2", 1, 1)]
+
+
+def test_cpu_time_counts_by_time_and_only_where_it_was_sampled(past: Past) -> None:
+    windows = [window(990, count=10), window(995, count=10), window(980, count=10)]
+    known = [
+        replace(one, cell=replace(one.cell, on_cpu_ratio=ratio))
+        for one, ratio in zip(windows, (0.5, 0.7, math.nan), strict=True)
+    ]
+    past.note(windows=known)
+    assert past.evidence().before[0].on_cpu_ratio == pytest.approx(0.6)
+
+
+def test_the_time_in_which_a_server_was_down_is_left_out(past: Past) -> None:
+    """The cycles and readings of the last ten and five minutes before it, next to those from when it is back."""
+    early_s = 1000 - 3600
+    past.note(
+        windows=[window(early_s + 10_000), window(11_000)], samples=[sample(early_s + 10_000, 0.1), sample(11_000, 0.2)]
+    )
+    later = replace(FOUND, started_at_ns=11_000 * SECOND, detected_at_ns=11_040 * SECOND)
+    evidence = past.evidence(regression=later)
+    assert [one.count for one in evidence.before] == [10]
+    assert evidence.traces[0].values.tolist() == [0.1, 0.2]
+    assert evidence.traces[0].at_ns[0] == 11_000 * SECOND - 1
+
+
+def test_two_stretches_of_time_are_compared_as_if_the_one_followed_the_other(past: Past) -> None:
+    """Here the later one is what it was before."""
+    past.note(
+        windows=[window(100, count=5), window(900, count=7)],
+        samples=[sample(100, 0.1), sample(900, 0.9)],
+        levels=[level(100, 0.1), level(900, 0.9)],
+    )
+    evidence = past.between(
+        Stretch("server", 880 * SECOND, 910 * SECOND), Stretch("server", 100 * SECOND, 130 * SECOND)
+    )
+    assert evidence.started_at_ns == 100 * SECOND
+    assert [one.count for one in (*evidence.before, *evidence.after)] == [7, 5]
+    for trace in (evidence.traces[0], evidence.levels):
+        assert trace is not None
+        assert trace.at_ns.tolist() == [90 * SECOND, 100 * SECOND]
+        assert trace.values.tolist() == [0.9, 0.1]
+    assert evidence.events == []
+
+
+def test_what_differs_between_two_runs_is_told(past: Past) -> None:
+    """Of two servers; that one was started later than the other is no restart."""
+    old = replace(RUN, started_at_ns=0, last_seen_ns=200 * SECOND, environment={"driver": "570"})
+    new = replace(
+        old, key="other", target="another", arguments={"page_size": 16, "device": "cpu"}, environment={"driver": "580"}
+    )
+    past.note(runs=[old, new])
+    before, after = Stretch("server", 0, 100 * SECOND), Stretch("another", 100 * SECOND, 200 * SECOND)
+    evidence = past.between(before, after)
+    assert [(one.kind, one.subject, one.before, one.after) for one in evidence.events] == [
+        ("argument", "device", "null", '"cpu"'),
+        ("argument", "page_size", "1", "16"),
+        ("environment", "driver", "570", "580"),
+    ]
+    assert evidence.synchronous
+    assert not past.between(before, replace(before, from_ns=100 * SECOND, to_ns=200 * SECOND)).synchronous
+
+
+def test_what_happened_between_two_stretches_is_told_once(past: Past) -> None:
+    """A restart with another argument is a change event, and a difference between the two runs."""
+    old = replace(RUN, started_at_ns=0, last_seen_ns=100 * SECOND)
+    new = replace(old, key="new", started_at_ns=150 * SECOND, last_seen_ns=300 * SECOND, arguments={"page_size": 16})
+    at_ns = 150 * SECOND
+    events = [
+        ChangeEvent("server", at_ns, "restart", "server", "", ""),
+        ChangeEvent("server", at_ns, "argument", "page_size", "1", "16"),
+        ChangeEvent("server", at_ns, "xid", "gpu0", "", "79"),
+    ]
+    past.note(runs=[old, new], events=events)
+    before, after = Stretch("server", 0, 100 * SECOND), Stretch("server", 200 * SECOND, 300 * SECOND)
+    evidence = past.between(before, after)
+    assert sorted((one.kind, one.subject) for one in evidence.events) == [
+        ("argument", "page_size"),
+        ("restart", "server"),
+        ("xid", "gpu0"),
+    ]
 
 
 def test_events_within_two_minutes_of_the_beginning_are_told(past: Past) -> None:
