@@ -3,7 +3,7 @@
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -79,6 +79,33 @@ class Hardware:
     bandwidth: float
     """Bytes a second."""
     source: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportName:
+    """One entry of report_metrics.toml: a quantity of ours, for names that reports of others use.
+
+    `pattern` fits the whole name in small letters; `on` is "gpu", "host" or "" for either; a value times `scale` is in
+    the quantity's unit.
+    """
+
+    pattern: str
+    quantity: str
+    on: str = ""
+    scale: float = 1.0
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@functools.cache
+def report_metrics() -> tuple[ReportName, ...]:
+    """What the metrics of suspicion reports are here, in order; the first that fits holds."""
+    return tuple(ReportName(**table) for table in _read("report_metrics.toml")["metric"])
+
+
+@functools.cache
+def report_functions() -> tuple[ReportName, ...]:
+    """What the shares of time of their functions are here, in order; the first that fits holds."""
+    return tuple(ReportName(**table) for table in _read("report_metrics.toml")["function"])
 
 
 @functools.cache
