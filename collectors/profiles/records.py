@@ -1,6 +1,7 @@
 """What every reader of kernel profiles gives: a `Profile`."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -152,6 +153,8 @@ class Profile:
     """The processes that the file names."""
     started_at_ns: int | None = None
     """The instant of the first event, nanoseconds since the Unix epoch (UTC), where the file tells it."""
+    cycles: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """How many cycles the server made meanwhile, by phase, where whoever took the profile counted them."""
 
     @property
     def warnings(self) -> tuple[str, ...]:

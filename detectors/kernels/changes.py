@@ -136,15 +136,17 @@ class PhaseSplit:
     before_ns: float
     after_ns: float
     parts: tuple[SplitPart, ...]
+    p_value: float | None = None
+    """Two-sided, that a unit took another time, by the spread of the steps; None where steps are not told."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileComparison:
     """Two kernel profiles side by side.
 
-    Where `comparable` is false (other hardware, model or load; `reasons` say it), differences are no regression, and the
-    verdicts on kernels claim none. Kernels, families and substitutions stand in the order of how much longer or shorter
-    they took, the largest first.
+    Where `comparable` is false (other hardware, model or load; `reasons` say it), differences are no regression, and
+    the verdicts on kernels claim none. Kernels, families and substitutions stand in the order of how much longer or
+    shorter they took, the largest first.
     """
 
     comparable: bool
