@@ -1,4 +1,4 @@
-"""What the serving processes run into: page faults, context switches, and the CPU they are on."""
+"""What the serving processes run into: page faults, context switches, stops, and the CPU they are on."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -12,15 +12,17 @@ from cyclewatch.collectors.procfs import FormatError, counter, named_counters
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import Reading, Sample
 
-_MINOR_FIELD, _MAJOR_FIELD, _CPU_FIELD = 7, 9, 36
+_STATE_FIELD, _MINOR_FIELD, _MAJOR_FIELD, _CPU_FIELD = 0, 7, 9, 36
 """Places in stat after the name; proc_pid_stat(5) counts from 1, and pid and name too."""
 _MINOR, _MAJOR = "host.minor_faults_per_s", "host.major_faults_per_s"
 _VOLUNTARY, _INVOLUNTARY = "host.voluntary_switches_per_s", "host.involuntary_switches_per_s"
 _CPU = "host.last_cpu"
+_STOPPED = "host.stopped_ratio"
+_STOPPED_STATES = {b"T", b"t"}
 
 
 def parse_activity(content: bytes) -> dict[str, int]:
-    """`/proc/PID/stat`: faults of all threads since the start, and the CPU that the main thread last ran on.
+    """`/proc/PID/stat`: faults of all threads since the start, the main thread's last CPU, and whether it is stopped.
 
     Raises:
         FormatError: fields are missing or no numbers.
@@ -32,6 +34,7 @@ def parse_activity(content: bytes) -> dict[str, int]:
         _MINOR: counter(fields[_MINOR_FIELD]),
         _MAJOR: counter(fields[_MAJOR_FIELD]),
         _CPU: counter(fields[_CPU_FIELD]),
+        _STOPPED: int(fields[_STATE_FIELD] in _STOPPED_STATES),
     }
 
 
@@ -65,6 +68,14 @@ class ProcessActivity:
         Quantity(
             _CPU,
             "The CPU that the scheduler's main thread last ran on, by its number.",
+            "/proc/PID/stat",
+            "host.interval_s",
+            PROCESS_LABELS,
+            cost="in the reading of minor_faults_per_second",
+        ),
+        Quantity(
+            _STOPPED,
+            "1 where the scheduler was stopped by a signal or a debugger when it was looked at, else 0.",
             "/proc/PID/stat",
             "host.interval_s",
             PROCESS_LABELS,
@@ -110,17 +121,21 @@ class ProcessActivity:
         """What happened since the last reading, and where the schedulers run now."""
         faults: defaultdict[tuple[Series, str], float] = defaultdict(float)
         self.last_cpu.clear()
+        stopped: dict[Series, int] = {}
         for process, counts in self._stat.advance(now_ns).items():
             for name in (_MINOR, _MAJOR):
                 if name in counts.per_s:
                     faults[series(process), name] += counts.per_s[name]
             if process.role == "scheduler":
                 self.last_cpu[process] = counts.now[_CPU]
+                stopped[series(process)] = counts.now[_STOPPED]
         for ((target, labels), name), rate in faults.items():
             yield Reading(target, name, rate, labels)
         for process, cpu in self.last_cpu.items():
             target, labels = series(process)
             yield Reading(target, _CPU, cpu, labels)
+        for (target, labels), is_stopped in stopped.items():
+            yield Reading(target, _STOPPED, is_stopped, labels)
         for process, counts in self._status.advance(now_ns).items():
             target, labels = series(process)
             for name, rate in counts.per_s.items():

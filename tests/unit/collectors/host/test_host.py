@@ -11,6 +11,7 @@ import pytest
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.host.collector import HostCollector
+from cyclewatch.collectors.host.process_activity import parse_activity
 from cyclewatch.collectors.host.serving_threads import THREADS_MAX
 from cyclewatch.collectors.records import Failure, NoData, Reading, RingIdentity, Sample
 from cyclewatch.config.settings import Host
@@ -445,3 +446,10 @@ def test_own_process_shows_every_thread() -> None:
         stop.set()
         for thread in threads:
             thread.join()
+
+
+@pytest.mark.parametrize(("state", "stopped"), [("R", 0), ("S", 0), ("T", 1), ("t", 1)])
+def test_a_stopped_scheduler_is_told_from_one_that_sleeps(state: str, stopped: int) -> None:
+    """By a signal or by a debugger: both are off the CPU without waiting for one."""
+    fields = " ".join("7" for _ in range(49))
+    assert parse_activity(f"12 (sglang::schedul) {state} {fields}".encode())["host.stopped_ratio"] == stopped
