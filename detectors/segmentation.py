@@ -49,7 +49,7 @@ class _Segmentation:
         self._alarm = false_alarm
         self._phi = np.zeros(0)
         self._waves = waves
-        self._tested: dict[tuple[int, int, int, bytes], Shift | None] = {}
+        self._tested: dict[tuple[_Stretch, bytes | None], Shift | None] = {}
 
     def shifts(self) -> list[Shift]:
         """Found from the outside in, then each placed and tested anew between its neighbours until nothing moves."""
@@ -88,18 +88,24 @@ class _Segmentation:
         return [*itertools.chain.from_iterable(inside), *positions]
 
     def _test(self, stretch: _Stretch, phi: Floats | None = None) -> Shift | None:
-        """The most likely shift within a stretch, its position counted from the beginning of the series."""
-        rows = slice(stretch.begin, stretch.end)
-        columns = None if self._waves is None else self._waves[rows]
-        shift = most_likely_shift(self._values[rows], self._margin, columns, phi)
-        return replace(shift, position=shift.position + stretch.begin) if shift else None
+        """The most likely shift within a stretch, its position counted from the beginning of the series.
+
+        Remembered, since neighbours that settle ask for stretches again, and for those that were split.
+        """
+        key = (stretch, None if phi is None else phi.tobytes())
+        if key not in self._tested:
+            rows = slice(stretch.begin, stretch.end)
+            columns = None if self._waves is None else self._waves[rows]
+            shift = most_likely_shift(self._values[rows], self._margin, columns, phi)
+            self._tested[key] = replace(shift, position=shift.position + stretch.begin) if shift else None
+        return self._tested[key]
 
     def _settle(self, positions: list[int]) -> list[Shift]:
         shifts: list[Shift] = []
         for _ in range(_ROUNDS_MAX):
             self._learn_noise(positions)
             edges = [0, *positions, len(self._values)]
-            found = [self._between(*edges[i : i + 3]) for i in range(len(positions))]
+            found = [self._between(before, after) for before, after in zip(edges, edges[2:], strict=False)]
             shifts = [shift for shift in found if shift is not None]
             weakest = max(shifts, key=lambda shift: shift.p_value, default=None)
             if weakest is not None and weakest.p_value > self._alarm:
@@ -110,17 +116,14 @@ class _Segmentation:
             positions = settled
         return [shift for shift in shifts if shift.p_value <= self._alarm]
 
-    def _between(self, before: int, position: int, after: int) -> Shift | None:
+    def _between(self, before: int, after: int) -> Shift | None:
         """The shift between two others; it pays for all the stretches that could have been chosen in place of this."""
         phi = None if after - before >= _OWN_NOISE_MIN else self._phi
-        key = (before, position, after, b"" if phi is None else phi.tobytes())
-        if key not in self._tested:
-            shift = self._test(_Stretch(before, after), phi)
-            if shift is not None and after - before < len(self._values):
-                shorter = min(shift.position - before, after - shift.position)
-                shift = replace(shift, p_value=min(1.0, shift.p_value * len(self._values) / shorter))
-            self._tested[key] = shift
-        return self._tested[key]
+        shift = self._test(_Stretch(before, after), phi)
+        if shift is None or after - before == len(self._values):
+            return shift
+        shorter = min(shift.position - before, after - shift.position)
+        return replace(shift, p_value=min(1.0, shift.p_value * len(self._values) / shorter))
 
     def _learn_noise(self, positions: list[int]) -> None:
         """The noise of the whole series around its levels, for stretches too short to tell their own."""

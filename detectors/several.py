@@ -36,12 +36,19 @@ def levels_at_once(values: Floats, margin: int) -> list[int]:
         # A clear level must not pay for chance ones, so fewer are tried too: the most striking ones.
         for count in np.unique(np.linspace(1, len(striking), min(len(striking), _COUNTS)).astype(int)):
             positions = sorted(striking[:count])
-            means = [part - part.mean() for part in np.split(values, positions)]
-            levels = _error(np.concatenate(means))
+            levels = _error(_around_levels(values, positions))
             cost = n * math.log(max(levels, 1e-12) / max(wandering, 1e-12)) + (2 * math.log(n) + _PRICE) * count
             if cost < least:
                 best, least = positions, cost
     return best
+
+
+def _around_levels(values: Floats, positions: list[int]) -> Floats:
+    """`values`, shape (n,), less the mean of the level that each is in."""
+    lengths = np.diff([0, *positions, len(values)])
+    means = np.add.reduceat(values, [0, *positions]) / lengths
+    residuals: Floats = values - np.repeat(means, lengths)
+    return residuals
 
 
 def _error(residuals: Floats) -> float:
@@ -89,7 +96,7 @@ def _parts(errors: Floats, margin: int) -> tuple[Integers, Integers, Integers, F
         parts = np.lib.stride_tricks.sliding_window_view(errors, length)[:: length // 2]
         sums = np.cumsum(parts, axis=1)
         places = np.arange(margin, length - margin + 1)
-        excess = sums[:, places - 1] - sums[:, -1:] * (places / length)
+        excess = sums[:, margin - 1 : length - margin] - sums[:, -1:] * (places / length)
         scores = excess**2 / (places * (length - places) / length)
         best = scores.argmax(axis=1)
         begins = np.arange(len(parts)) * (length // 2)

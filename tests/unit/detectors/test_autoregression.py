@@ -1,9 +1,11 @@
 """Fitting, choosing and whitening with autoregressions."""
 
+import math
+
 import numpy as np
 import pytest
 
-from cyclewatch.detectors.autoregression import ORDER_MAX, choose_order, fit, whiten
+from cyclewatch.detectors.autoregression import ORDER_MAX, choose_order, fit, fit_best, whiten
 from cyclewatch.detectors.phases import Floats
 
 
@@ -61,6 +63,32 @@ def test_wandering_noise_has_an_order(phi: tuple[float, ...]) -> None:
 
 def test_noise_that_repeats_four_values_later_has_order_four() -> None:
     assert choose_order(wander(1000, (0.0, 0.0, 0.0, 0.7), seed=1)) == 4
+
+
+def order_by_fitting_each(residuals: Floats) -> int:
+    """What `choose_order` says, the slow way."""
+    n = len(residuals)
+    order_max = min(ORDER_MAX, n // 25)
+    errors = [whiten(residuals, fit(residuals, order))[order_max - order :] for order in range(order_max + 1)]
+    return int(np.argmin([n * math.log(np.mean(one**2)) + 3 * order for order, one in enumerate(errors)]))
+
+
+@pytest.mark.parametrize("n", [1, 24, 25, 60, 99, 100, 101, 750])
+@pytest.mark.parametrize("phi", [(), (0.5,), (0.5, 0.3), (-0.5,), (0.6, -0.3), (0.2, 0.1, 0.1, 0.4), (1.0,)])
+def test_orders_fitted_together_are_those_fitted_each_by_itself(phi: tuple[float, ...], n: int) -> None:
+    for seed in range(5):
+        values = 1e3 * wander(n, phi, seed)
+        order = order_by_fitting_each(values)
+        assert choose_order(values) == order
+        np.testing.assert_allclose(fit_best(values), fit(values, order), rtol=1e-9)
+
+
+@pytest.mark.parametrize("order", range(1, ORDER_MAX + 1))
+def test_coefficients_are_those_of_least_squares(order: int) -> None:
+    values = wander(300, (0.4, 0.2, 0.1), seed=9)
+    before = np.column_stack([values[order - lag : 300 - lag] for lag in range(1, order + 1)])
+    expected = np.linalg.lstsq(before, values[order:], rcond=None)[0]
+    np.testing.assert_allclose(fit(values, order), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("n", "most"), [(1, 0), (24, 0), (25, 1), (49, 1), (50, 2), (99, 3), (100, 4), (10_000, 4)])

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from cyclewatch.detectors.normal import normal_scores
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.season import seasons
 
@@ -39,6 +40,18 @@ def test_a_wave_is_found_in_wandering_noise() -> None:
     columns = seasons(noise(1000, seed=1, phi=0.5) + wave(1000, 41.0))
     assert columns is not None
     assert left_over(wave(1000, 41.0), columns) < 0.05
+
+
+@pytest.mark.parametrize("turns", [9.6, 33.21])
+def test_no_frequency_nearby_explains_more(turns: float) -> None:
+    """Against each tried by itself, to the tenth of a tenth of a turn to which `seasons` looks."""
+    values = normal_scores(noise(600, seed=7) + wave(600, turns, 2.0))
+    columns = seasons(values)
+    assert columns is not None
+    angle = 2 * math.pi * np.arange(600) / 600
+    near = np.arange(turns - 0.3, turns + 0.3, 0.01)
+    best = max(abs(values @ np.exp(1j * angle * one)) for one in near)
+    assert math.hypot(*(values @ columns[:, :2])) >= 0.9999 * best
 
 
 def test_two_waves() -> None:
