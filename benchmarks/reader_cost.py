@@ -34,7 +34,6 @@ from cyclewatch.daemon.profiling.board import Board
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import Evidence
-from cyclewatch.detectors.tracking import Regression
 
 PAST_S = 50.0
 SETTLE_TURNS = 12
@@ -59,10 +58,10 @@ class NoHistory:
         """Nothing saved."""
         del key
 
-    def evidence(self, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool) -> Evidence:
+    def evidence(self, run: Run, rank: str, phase: str, span_ns: tuple[int, int], *, synchronous: bool) -> Evidence:
         """Nothing known."""
         del run, phase
-        return Evidence(regression.started_at_ns, rank, before=(), after=(), synchronous=synchronous)
+        return Evidence(span_ns[0], rank, before=(), after=(), synchronous=synchronous)
 
 
 def now() -> Now:

@@ -31,8 +31,8 @@ class History(Protocol):
         """Saved state of a detector."""
         ...
 
-    def evidence(self, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool) -> Evidence:
-        """What is known of the time before and after a regression began."""
+    def evidence(self, run: Run, rank: str, phase: str, span_ns: tuple[int, int], *, synchronous: bool) -> Evidence:
+        """What is known of a regression from its beginning until now, `span_ns`, and of the time before it."""
         ...
 
 
@@ -127,7 +127,8 @@ class Judge:
         """Store a regression that is new or altered, with what is known of its cause."""
         regression = one.regression
         if regression.state is not State.RESOLVED:
-            watch.note(regression.kind, self._findings(track, watch.key.phase, regression))
+            span_ns = regression.started_at_ns, one.change.detected_at_ns
+            watch.note(regression.kind, self._findings(track, watch.key.phase, span_ns))
         _store_regression(track, watch, regression, unit)
         found = watch.findings(regression.kind)
         if one.is_new and regression.state is State.OPEN:
@@ -145,9 +146,9 @@ class Judge:
             cause=found.causes[0]["subject"] if found.causes else "not shown",
         )
 
-    def _findings(self, track: RingTrack, phase: str, regression: Regression) -> Findings:
+    def _findings(self, track: RingTrack, phase: str, span_ns: tuple[int, int]) -> Findings:
         try:
-            evidence = self._history.evidence(track.run, track.rank, phase, regression, synchronous=track.synchronous)
+            evidence = self._history.evidence(track.run, track.rank, phase, span_ns, synchronous=track.synchronous)
         except SQLAlchemyError as error:
             log.warning("the store does not answer; the cause is not shown", reason=reason_of(error))
             return Findings()

@@ -22,7 +22,6 @@ from cyclewatch.daemon.store.run_rows import run_of
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import Event, Evidence, RankCycles, StageMeans, Trace
 from cyclewatch.detectors.phases import Floats, Integers
-from cyclewatch.detectors.tracking import Regression
 
 LEVEL = "cycles.log_ratio"
 """Name of the trace that is the changed series itself: log(measured / expected) a window."""
@@ -54,16 +53,17 @@ class Stretch:
 
 
 def evidence_of(
-    connection: Connection, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool
+    connection: Connection, run: Run, rank: str, phase: str, span_ns: tuple[int, int], *, synchronous: bool
 ) -> Evidence:
-    """What is known of up to ten minutes of cycles and five of readings on either side of a regression's beginning.
+    """What is known of a regression from its beginning until now, and of the time before it.
+
+    `span_ns` is that time (UTC). Cycles are those of up to ten minutes on either side, readings those of five.
 
     While a server was down, for an update of the driver or of the node, nothing was measured: what changed in that
     time may be behind a regression that begins when the server is back, however long it took. So what came before ends
     with the last window before it, as if the time in between had not been.
     """
-    start_ns = regression.started_at_ns
-    end_ns = min(regression.detected_at_ns, start_ns + _CYCLES_NS) + 1
+    start_ns, end_ns = span_ns[0], min(span_ns[1], span_ns[0] + _CYCLES_NS) + 1
     last_ns = _last_window_ns(connection, run, rank, phase, start_ns - _EVENT_MARGIN_NS)
     until_ns = start_ns if last_ns >= start_ns - _CYCLES_NS else last_ns + 1
     before = Stretch(run.target, until_ns - _CYCLES_NS, until_ns, run.fingerprint)

@@ -19,7 +19,6 @@ from cyclewatch.daemon.store.models import (
 from cyclewatch.daemon.store.run_rows import run_of
 from cyclewatch.daemon.store.unit import RingPosition, Run, StoredFact
 from cyclewatch.detectors.attribution import Evidence
-from cyclewatch.detectors.tracking import Regression
 
 
 @dataclass(frozen=True)
@@ -86,10 +85,10 @@ class StoreHistory:
                 row.key: RingPosition(row.key, row.next_sequence, row.last_window) for row in connection.execute(query)
             }
 
-    def evidence(self, run: Run, rank: str, phase: str, regression: Regression, *, synchronous: bool) -> Evidence:
-        """What is known of the time before and after a regression began."""
+    def evidence(self, run: Run, rank: str, phase: str, span_ns: tuple[int, int], *, synchronous: bool) -> Evidence:
+        """What is known of a regression from its beginning until now, `span_ns`, and of the time before it."""
         with self._engine.connect() as connection:
-            return evidence_of(connection, run, rank, phase, regression, synchronous=synchronous)
+            return evidence_of(connection, run, rank, phase, span_ns, synchronous=synchronous)
 
     def evidence_between(self, rank: str, phase: str, before: Stretch, after: Stretch) -> Evidence:
         """What is known of two stretches of time, of one server or of two."""

@@ -14,11 +14,11 @@ from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.series import Level
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
-from units import REGRESSION, RUN, SECOND
+from units import RUN, SECOND
 from watched import Watched
 
 BEGAN_NS = 1000 * SECOND
-FOUND = replace(REGRESSION, started_at_ns=BEGAN_NS, detected_at_ns=BEGAN_NS + 40 * SECOND)
+SPAN_NS = BEGAN_NS, BEGAN_NS + 40 * SECOND
 
 
 class Past:
@@ -32,7 +32,7 @@ class Past:
         self._watched.writer.write(Unit(0, runs=runs, **parts))
 
     def evidence(self, **changes: Any) -> Evidence:
-        place: dict[str, Any] = {"rank": "tp0", "phase": "decode", "regression": FOUND, "synchronous": False, **changes}
+        place: dict[str, Any] = {"rank": "tp0", "phase": "decode", "span_ns": SPAN_NS, "synchronous": False, **changes}
         return self._watched.history.evidence(RUN, **place)
 
     def between(self, before: Stretch, after: Stretch) -> Evidence:
@@ -137,8 +137,7 @@ def test_the_time_in_which_a_server_was_down_is_left_out(past: Past) -> None:
     past.note(
         windows=[window(early_s + 10_000), window(11_000)], samples=[sample(early_s + 10_000, 0.1), sample(11_000, 0.2)]
     )
-    later = replace(FOUND, started_at_ns=11_000 * SECOND, detected_at_ns=11_040 * SECOND)
-    evidence = past.evidence(regression=later)
+    evidence = past.evidence(span_ns=(11_000 * SECOND, 11_040 * SECOND))
     assert [one.count for one in evidence.before] == [10]
     assert evidence.traces[0].values.tolist() == [0.1, 0.2]
     assert evidence.traces[0].at_ns[0] == 11_000 * SECOND - 1
