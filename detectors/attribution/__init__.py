@@ -1,6 +1,5 @@
 """What a change is made of and what is behind it: `evidence` goes in, the split and ranked causes come out."""
 
-from cyclewatch.detectors.attribution.candidates import causes
 from cyclewatch.detectors.attribution.evidence import (
     Cause,
     Event,
@@ -10,6 +9,7 @@ from cyclewatch.detectors.attribution.evidence import (
     Status,
     Trace,
 )
+from cyclewatch.detectors.attribution.ranking import causes
 from cyclewatch.detectors.attribution.split import split
 from cyclewatch.detectors.split_part import SplitPart
 

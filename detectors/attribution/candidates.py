@@ -1,151 +1,227 @@
-"""Naming what is behind a change, from cycle records, host readings and events.
+"""Candidates for what is behind a change: kinds of the causal graph whose readings or events are there.
 
-Every claim has its evidence and its share of the slowdown; what nothing explains is said to be unexplained.
+A candidate has the right sign and moved when the cycle did. How much of the slowdown it may explain is for the ranking
+to say; here its reading becomes the time that it can have added to a cycle.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-import numpy as np
+from cyclewatch.config.causes import CausalGraph, CauseKind, Direction, Sign, Size
+from cyclewatch.detectors.attribution.evidence import Event, Evidence, Trace
+from cyclewatch.detectors.attribution.growth import WAIT, WHOLE, Growth
+from cyclewatch.detectors.attribution.sentences import changed, happened
+from cyclewatch.detectors.attribution.traces import SLACK_NS, Change, change_of
 
-from cyclewatch.detectors.attribution.evidence import Cause, Evidence, StageMeans, Status
-from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.split_part import SplitPart
-
-_SHARE_MIN = 0.2
-"""Smallest part of the slowdown that makes a candidate worth a line."""
-
-_EXPLAINED = 0.5
-"""Part of the slowdown from which on a cause on the host makes the stage it falls into a consequence."""
-
-STAGE_TEXT = {
-    "schedule": "choosing the next batch",
-    "input": "taking in requests",
-    "launch": "run_batch",
-    "wait": "the device",
-    "result": "handling results",
-    "rest": "outside the hooked stages",
-}
+_DEVICE_LABELS = ("gpu", "disk", "interface", "device", "package")
+_USAGE = "host.cpu_usage_ratio"
+_PROCESS_ON_GPU = ("gpu.process_memory_bytes", "gpu.process_sm_ratio")
 
 
-def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
-    """Candidates for a slowdown, most likely first; says so where nothing explains it."""
-    before_us, after_us = sum(part.before_us for part in parts), sum(part.after_us for part in parts)
-    total_us = after_us - before_us
-    if not parts or total_us <= 0:
-        return ()
-    found = list(_ratio_causes(evidence, before_us, after_us))
-    explained = max((cause.share or 0.0 for cause in found), default=0.0)
-    found.extend(_stage_causes(evidence, parts, before_us, after_us, explained))
-    found.extend(_event_causes(evidence))
-    if not any(cause.share and cause.share >= _SHARE_MIN for cause in found):
-        found.append(
-            Cause(
-                "unexplained",
-                "no part of the cycle stands out",
-                0.1,
-                None,
-                Status.NOT_SHOWN,
-                (_total(before_us, after_us),),
-            )
+@dataclass(frozen=True)
+class Candidate:
+    """A kind of cause that was seen, of one device.
+
+    `time_us` is what it can have added to a cycle, None where its reading does not tell; `exact` that it is just that,
+    not at most that. `weight` is how far its reading moved, to share between candidates that act through the same.
+    """
+
+    kind: CauseKind
+    device: str
+    time_us: float | None
+    exact: bool
+    weight: float
+    proof: tuple[str, ...]
+
+
+class Readings:
+    """The traces of a change, asked for by name and labels; what became of each is worked out once."""
+
+    def __init__(self, evidence: Evidence, rank: str) -> None:
+        self._started_at_ns = evidence.started_at_ns
+        self._of_thread = {"rank": rank, "process": "scheduler", "thread": "main"}
+        self._by_name: dict[str, list[Trace]] = {}
+        for trace in evidence.traces:
+            self._by_name.setdefault(trace.name, []).append(trace)
+        self._gpus = self._own_gpus()
+        self._changes: dict[int, Change | None] = {}
+
+    def _own_gpus(self) -> frozenset[str]:
+        """GPUs that the server's processes use; empty where that was not read."""
+        return frozenset(
+            trace.labels["gpu"]
+            for name in _PROCESS_ON_GPU
+            for trace in self._by_name.get(name, ())
+            if "gpu" in trace.labels
         )
-    return tuple(sorted(found, key=lambda cause: -cause.score))
+
+    def of(self, name: str, labels: Mapping[str, str] | None = None) -> Iterator[tuple[Trace, Change]]:
+        """Traces of this name that concern the scheduler's main thread and fit the labels, with what became of them.
+
+        Labels that a trace does not have do not matter, but those asked for must be there.
+        """
+        for trace in self._by_name.get(name, ()):
+            if not all(fnmatchcase(trace.labels.get(key, ""), pattern) for key, pattern in (labels or {}).items()):
+                continue
+            if any(trace.labels.get(key, value) != value for key, value in self._of_thread.items()):
+                continue
+            if self._gpus and trace.labels.get("gpu", next(iter(self._gpus))) not in self._gpus:
+                continue
+            change = self.change(trace)
+            if change is not None:
+                yield trace, change
+
+    def change(self, trace: Trace) -> Change | None:
+        """What became of a trace."""
+        if id(trace) not in self._changes:
+            self._changes[id(trace)] = change_of(trace, self._started_at_ns)
+        return self._changes[id(trace)]
 
 
-def _total(before_us: float, after_us: float) -> str:
-    return f"mean cycle {before_us / 1e3:.3f} ms before, {after_us / 1e3:.3f} ms after"
+def candidates(evidence: Evidence, rank: str, growth: Growth, graph: CausalGraph) -> tuple[Candidate, ...]:
+    """All candidates of the graph that readings or events of this rank show."""
+    readings = Readings(evidence, rank)
+    found: dict[str, list[Candidate]] = {}
+    still: set[str] = set()
+    """Kinds whose reading was read, and did not move."""
+    for kind in graph.kinds.values():
+        seen, was_read = _from_readings(kind, readings, growth)
+        found[kind.kind] = list(_by_device(seen))
+        if was_read and not seen:
+            still.add(kind.kind)
+    for kind, events in _events_of(evidence, graph):
+        proof = tuple(happened(event, evidence.started_at_ns) for event in events)
+        found[kind.kind].append(Candidate(kind, "", None, exact=False, weight=1.0, proof=proof))
+    return tuple(
+        candidate
+        for name, ones in found.items()
+        for candidate in _merged(ones)
+        if not _acts_through_nothing(graph.kinds[name], found, still)
+    )
 
 
-def _ratio_causes(evidence: Evidence, before_us: float, after_us: float) -> Iterable[Cause]:
-    """Ratios of wall time that the scheduler thread lost to others, as microseconds of a cycle.
-
-    One that explains most of the slowdown comes before what the stages show of it, another one by its share.
-    """
-    texts = {
-        "host.run_queue_wait_ratio": (
-            "run_queue_wait",
-            "the scheduler thread waits for a CPU that others use",
-        ),
-        "host.cgroup_throttled_ratio": (
-            "cgroup_throttling",
-            "the server's control group has used up its CPU quota",
-        ),
-        "cycles.collected_ratio": ("garbage_collection", "Python's garbage collector stops the scheduler"),
-    }
-    for name, (kind, subject) in texts.items():
-        before, after = _means(evidence, name)
-        if not np.isfinite(after - before):
-            continue
-        share = (after * after_us - before * before_us) / (after_us - before_us)
-        if share >= _SHARE_MIN:
-            proof = f"{name} {before:.1%} of the time before, {after:.1%} after"
-            share = min(share, 1.0)
-            score = 1.0 + share if share >= _EXPLAINED else share
-            yield Cause(kind, subject, score, share, Status.MEASURED, (proof,))
+def _acts_through_nothing(kind: CauseKind, found: Mapping[str, Sequence[Candidate]], still: set[str]) -> bool:
+    """Whether all that this kind could act through was read and stayed as it was."""
+    return bool(kind.through) and not any(found[name] for name in kind.through) and set(kind.through) & still != set()
 
 
-def _stage_causes(
-    evidence: Evidence, parts: Sequence[SplitPart], before_us: float, after_us: float, explained: float
-) -> Iterable[Cause]:
-    """The stage that grew most; behind a measured cause on the host it is a consequence and ranks below it.
-
-    Where the scheduler thread's CPU time is known, the growth is told apart into time in which it computed and time in
-    which it was off the CPU (asleep, blocked, or waiting for one).
-    """
-    total_us = after_us - before_us
-    worst = max(parts, key=lambda part: part.delta_us)
-    if worst.delta_us < _SHARE_MIN * total_us:
-        return
-    grown = f"{worst.delta_us / 1e3:+.3f} of {total_us / 1e3:+.3f} ms"
-    proof = f"{worst.part}: {worst.before_us / 1e3:.3f} ms before, {worst.after_us / 1e3:.3f} ms after ({grown})"
-    stage, kind = STAGE_TEXT[worst.part], f"stage_{worst.part}"
-    used_before, used_after = _on_cpu(evidence.before), _on_cpu(evidence.after)
-    computed_us = used_after * after_us - used_before * before_us
-    if worst.part == "wait" or not np.isfinite(computed_us):
-        ways = [(kind, f"{stage}: takes longer", worst.delta_us)]
-        proofs = [proof]
-    else:
-        computed_us = min(max(computed_us, 0.0), worst.delta_us)
-        ways = [
-            (f"{kind}_blocked", f"{stage}: the scheduler thread is off the CPU longer", worst.delta_us - computed_us),
-            (f"{kind}_busy", f"{stage}: the scheduler thread computes longer", computed_us),
+def _from_readings(kind: CauseKind, readings: Readings, growth: Growth) -> tuple[list[Candidate], bool]:
+    """Candidates of this kind, of every device; and whether its readings were read at all."""
+    if any(True for name in kind.unless for _ in readings.of(name)):
+        return [], False
+    for name in kind.needs_still:
+        changes = [change for _, change in readings.of(name)]
+        if not changes or any(change.sure and change.at_start for change in changes):
+            return [], False
+    found: list[Candidate] = []
+    was_read = False
+    for sign in kind.sign:
+        of_sign = list(readings.of(sign.reading, sign.labels))
+        was_read = was_read or bool(of_sign)
+        found += [
+            _candidate(kind, trace, change, readings, growth) for trace, change in of_sign if _shows(sign, change)
         ]
-        used = f"{used_before * before_us / 1e3:.3f} ms a cycle before, {used_after * after_us / 1e3:.3f} ms after"
-        proofs = [proof, f"scheduler thread on the CPU {used}"]
-    for name, subject, grown_us in ways:
-        share = min(grown_us / total_us, 1.0)
-        if share >= _SHARE_MIN:
-            score = share * (0.5 if explained >= _EXPLAINED else 1.0)
-            yield Cause(name, subject, score, share, Status.MEASURED, tuple(proofs))
+        if found:
+            break
+    return found, was_read
 
 
-def _on_cpu(means: Iterable[StageMeans]) -> float:
-    """CPU time of the scheduler thread over cycle time, weighted by time; NaN where it was never sampled."""
-    sampled = [
-        (mean.on_cpu_ratio, mean.count * sum(mean.stages_ns)) for mean in means if np.isfinite(mean.on_cpu_ratio)
-    ]
-    weight = sum(time for _, time in sampled)
-    return sum(ratio * time for ratio, time in sampled) / weight if weight else float("nan")
+def _shows(sign: Sign, change: Change) -> bool:
+    """Whether a reading moved as the sign says, by enough, when the cycle did."""
+    right_way = (change.difference > 0) == (sign.direction is Direction.UP)
+    enough = abs(change.difference) >= sign.least and change.factor >= sign.least_factor
+    reached = sign.level is None or (change.after >= sign.level) == (sign.direction is Direction.UP)
+    return right_way and enough and reached and change.sure and change.at_start
 
 
-def _event_causes(evidence: Evidence) -> Iterable[Cause]:
+def _candidate(kind: CauseKind, trace: Trace, change: Change, readings: Readings, growth: Growth) -> Candidate:
+    return Candidate(
+        kind,
+        _device(trace.labels),
+        _time_us(kind, change, readings, growth),
+        exact=kind.size is Size.LOST,
+        weight=abs(change.difference),
+        proof=(changed(trace, change),),
+    )
+
+
+def _device(labels: Mapping[str, str]) -> str:
+    for name in _DEVICE_LABELS:
+        if labels.get(name):
+            return f"gpu{labels[name]}" if name == "gpu" else labels[name]
+    return ""
+
+
+def _time_us(kind: CauseKind, change: Change, readings: Readings, growth: Growth) -> float | None:
+    """What the reading can have added to a cycle, in microseconds; None where it does not tell."""
+    before_us, after_us = growth.before_us, growth.after_us
+    match kind.size:
+        case Size.LOST | Size.LOST_AT_MOST:
+            return max(change.after * after_us - change.before * before_us, 0.0)
+        case Size.LOST_OF_NODE:
+            usage = next((used for _, used in readings.of(_USAGE)), None)
+            old, new = (max(usage.before, 1e-3), max(usage.after, 1e-3)) if usage is not None else (1.0, 1.0)
+            lost_after, lost_before = min(change.after / new, 1.0), min(change.before / old, 1.0)
+            return max(lost_after * after_us - lost_before * before_us, 0.0)
+        case Size.INVERSE:
+            if change.after <= 0:
+                return None
+            return _governed_us(kind, growth) * max(change.before / change.after - 1.0, 0.0)
+        case Size.PER_EVENT:
+            return max(change.after * after_us - change.before * before_us, 0.0) * kind.event_s
+        case Size.UNSIZED:
+            return None
+
+
+def _governed_us(kind: CauseKind, growth: Growth) -> float:
+    """How long what a frequency governs took before: the device works while the host does, so that is all of it."""
+    names = growth.named(kind.lengthens)
+    if WAIT in names or WHOLE in names:
+        return growth.before_us
+    return sum(growth.parts[name].before_us for name in names)
+
+
+def _by_device(seen: Iterable[Candidate]) -> Iterator[Candidate]:
+    """The one of each device whose reading moved most."""
+    best: dict[str, Candidate] = {}
+    for candidate in seen:
+        known = best.get(candidate.device)
+        if known is None or _reach(candidate) > _reach(known):
+            best[candidate.device] = candidate
+    yield from best.values()
+
+
+def _reach(candidate: Candidate) -> tuple[float, float]:
+    return (candidate.time_us or 0.0, candidate.weight)
+
+
+def _merged(ones: Sequence[Candidate]) -> Iterator[Candidate]:
+    """One candidate of a kind: of several devices the one that reaches farthest, the others named beside it.
+
+    The ranks of a server wait for the slowest of them, so that their times are no sum.
+    """
+    if not ones:
+        return
+    first, *others = sorted(ones, key=_reach, reverse=True)
+    devices = sorted({one.device for one in ones if one.device})
+    proof = first.proof + tuple(sentence for other in others for sentence in other.proof)
+    yield Candidate(first.kind, ", ".join(devices), first.time_us, first.exact, first.weight, proof)
+
+
+def _events_of(evidence: Evidence, graph: CausalGraph) -> Iterator[tuple[CauseKind, list[Event]]]:
+    """Events that had happened when the change began, each under the first kind that it fits."""
+    by_kind: dict[str, list[Event]] = {}
     for event in evidence.events:
-        yield Cause("change", event.text, 0.9, None, Status.INFERRED, ("it happened when the slowdown began",))
-
-
-def _means(evidence: Evidence, name: str) -> tuple[float, float]:
-    """Means of a reading of the scheduler's main thread before and after the change; NaN where it was not read."""
-    of_thread = {"rank": evidence.rank, "process": "scheduler", "thread": "main"}
-    of_name = [
-        trace
-        for trace in evidence.traces
-        if trace.name == name and all(of_thread.get(key, value) == value for key, value in trace.labels.items())
-    ]
-    after = [trace.at_ns >= evidence.started_at_ns for trace in of_name]
-    old = [trace.values[~late] for trace, late in zip(of_name, after, strict=True)]
-    new = [trace.values[late] for trace, late in zip(of_name, after, strict=True)]
-    return _mean(old), _mean(new)
-
-
-def _mean(parts: Sequence[Floats]) -> float:
-    values = np.concatenate(parts) if parts else np.zeros(0)
-    return float(values.mean()) if len(values) else float("nan")
+        if event.at_ns > evidence.started_at_ns + SLACK_NS:
+            continue
+        fitting = (
+            kind.kind
+            for kind in graph.kinds.values()
+            if any(fnmatchcase(event.kind, one.kind) and fnmatchcase(event.subject, one.subject) for one in kind.event)
+        )
+        name = next(fitting, None)
+        if name is not None:
+            by_kind.setdefault(name, []).append(event)
+    for name, events in by_kind.items():
+        yield graph.kinds[name], events

@@ -1,0 +1,121 @@
+"""How much longer each part of the cycle became, and how much of that a cause may have added."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cyclewatch.collectors.records import STAGES
+from cyclewatch.config.causes import Way
+from cyclewatch.detectors.attribution.evidence import Evidence, StageMeans
+from cyclewatch.detectors.split_part import SplitPart
+
+WAIT = "wait"
+HOST_STAGES = tuple(stage for stage in STAGES if stage != WAIT)
+WHOLE = "step"
+"""The one part of a change of which no cycles are at hand."""
+
+_WAIT_MATTERS = 0.2
+"""By how much of the host's growth the wait may move for the thread's CPU time to tell of the host: a thread that waits
+for the device may do so on the CPU or off it."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Parts of the mean cycle before and after, in microseconds (of a change without cycles: in steps of before).
+
+    `busy_us` is how much longer the scheduler's thread computed in the host stages, None where that is not known.
+    """
+
+    parts: Mapping[str, SplitPart]
+    busy_us: float | None
+    synchronous: bool
+
+    @property
+    def before_us(self) -> float:
+        """Mean cycle before."""
+        return sum(part.before_us for part in self.parts.values())
+
+    @property
+    def after_us(self) -> float:
+        """Mean cycle after."""
+        return sum(part.after_us for part in self.parts.values())
+
+    @property
+    def total_us(self) -> float:
+        """By how much the cycle became longer."""
+        return self.after_us - self.before_us
+
+    @property
+    def grown_us(self) -> float:
+        """All that became longer, before what became shorter is set off against it."""
+        return sum(max(part.delta_us, 0.0) for part in self.parts.values())
+
+    def named(self, lengthens: Iterable[str]) -> tuple[str, ...]:
+        """The parts that these words of causes.toml mean here."""
+        found: dict[str, None] = {}
+        for word in lengthens:
+            found.update(dict.fromkeys(self._meant(word)))
+        if found and WHOLE in self.parts:
+            return (WHOLE,)
+        return tuple(name for name in found if name in self.parts)
+
+    def _meant(self, word: str) -> tuple[str, ...]:
+        device = tuple(name for name in self.parts if name not in HOST_STAGES) if not self.synchronous else ()
+        match word:
+            case "host":
+                return HOST_STAGES
+            case "device":
+                return device
+            case "communication" | "copies":
+                shown = tuple(name for name in _SHOWN_BY_PROFILES[word] if name in self.parts)
+                return shown or device
+            case _:
+                return (word,)
+
+    def room_us(self, names: Collection[str]) -> float:
+        """By how much these parts became longer."""
+        return sum(max(self.parts[name].delta_us, 0.0) for name in names)
+
+    def way_us(self, way: Way) -> float:
+        """By how much the host stages became longer in this way; without a limit where that is not known."""
+        if self.busy_us is None or way is Way.EITHER:
+            return float("inf")
+        host_us = self.room_us([name for name in HOST_STAGES if name in self.parts])
+        busy_us = min(max(self.busy_us, 0.0), host_us)
+        return busy_us if way is Way.BUSY else host_us - busy_us
+
+    def share(self, time_us: float) -> float:
+        """Part of the slowdown that is behind so much growth, 0 to 1."""
+        return min(max(time_us / self.grown_us, 0.0), 1.0) if self.grown_us > 0 else 0.0
+
+
+_SHOWN_BY_PROFILES = {"communication": ("communication",), "copies": ("memcpy", "memset")}
+
+
+def growth_of(evidence: Evidence, parts: Sequence[SplitPart]) -> Growth:
+    """Growth of the parts of a split; of a whole step where there are none, but it is known how much slower it is."""
+    if not parts and evidence.slower is not None:
+        parts = (SplitPart(WHOLE, 1.0, evidence.slower),)
+    named = {part.part: part for part in parts}
+    growth = Growth(named, None, evidence.synchronous)
+    return Growth(named, _busy_us(evidence, growth), evidence.synchronous)
+
+
+def _busy_us(evidence: Evidence, growth: Growth) -> float | None:
+    before, after = on_cpu(evidence.before), on_cpu(evidence.after)
+    host_us = growth.room_us([name for name in HOST_STAGES if name in growth.parts])
+    wait = growth.parts.get(WAIT)
+    waited_us = abs(wait.delta_us) if wait is not None else 0.0
+    if not np.isfinite(after - before) or waited_us > _WAIT_MATTERS * host_us:
+        return None
+    return after * growth.after_us - before * growth.before_us
+
+
+def on_cpu(means: Iterable[StageMeans]) -> float:
+    """CPU time of the scheduler thread over cycle time, weighted by time; NaN where it was never sampled."""
+    sampled = [
+        (mean.on_cpu_ratio, mean.count * sum(mean.stages_ns)) for mean in means if np.isfinite(mean.on_cpu_ratio)
+    ]
+    weight = sum(time for _, time in sampled)
+    return sum(ratio * time for ratio, time in sampled) / weight if weight else float("nan")

@@ -1,0 +1,103 @@
+"""Naming what is behind a slowdown: the candidates with their shares, what the split shows, and what stays open.
+
+Every claim has its evidence and its share of the slowdown; what nothing explains is said to be unexplained.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from cyclewatch.config.causes import CausalGraph, Layer, causal_graph
+from cyclewatch.detectors.attribution.candidates import Readings, candidates
+from cyclewatch.detectors.attribution.evidence import Cause, Evidence, Status
+from cyclewatch.detectors.attribution.growth import WHOLE, Growth, growth_of
+from cyclewatch.detectors.attribution.shares import Explained, explain
+from cyclewatch.detectors.attribution.stages import Symptom, stopped, symptoms
+from cyclewatch.detectors.split_part import SplitPart
+
+_LEAST_SHARE = 0.1
+"""Smallest part of the slowdown that makes a cause worth a line."""
+
+_LEAST_OPEN = 0.2
+"""Smallest part of the slowdown that is worth saying to be unexplained."""
+
+_FOLLOWS = 0.5
+"""Part of a symptom from which on causes upstream explain it."""
+
+# Scores order the causes: their shares, times how much such a claim is worth beside another one.
+_EXACT, _AT_MOST, _INFERRED, _LOCATED = 1.0, 0.97, 0.9, 0.85
+_UNEXPLAINED, _SYMPTOM, _CONSEQUENCE, _NO_SHARE = 0.6, 0.5, 0.1, 0.02
+
+
+def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
+    """Candidates for a slowdown, most likely first; says so where nothing explains it.
+
+    `parts` are the split of the mean cycle. Empty where nothing became longer.
+    """
+    graph = causal_graph()
+    growth = growth_of(evidence, parts)
+    if not growth.parts or not growth.total_us > 0:
+        return ()
+    found = list(candidates(evidence, evidence.rank, growth, graph))
+    off = stopped(growth, Readings(evidence, evidence.rank), graph)
+    found += [off] if off is not None else []
+    explained = explain(found, growth, graph)
+    roots = [one for one in explained if not one.behind and one.share and one.kind not in _symptoms(graph)]
+    told = list(_causes_of(explained, graph))
+    shown = list(symptoms(growth))
+    located = [(one, _left(one, roots, graph)) for one in shown if one.located]
+    told += [_of_symptom(one, roots, graph) for one in shown]
+    open_share = 1.0 - sum(one.share or 0.0 for one in roots) - sum(left for _, left in located)
+    if open_share >= _LEAST_OPEN:
+        told.append(_unexplained(growth, min(open_share, 1.0)))
+    return tuple(sorted(told, key=lambda cause: (-cause.score, cause.kind)))
+
+
+def _symptoms(graph: CausalGraph) -> frozenset[str]:
+    return frozenset(kind.kind for kind in graph.kinds.values() if kind.layer is Layer.SYMPTOM)
+
+
+def _causes_of(explained: Iterable[Explained], graph: CausalGraph) -> Iterator[Cause]:
+    for one in explained:
+        candidate = one.candidate
+        if one.behind or one.kind in _symptoms(graph):
+            proof = (*candidate.proof, f"a consequence of {one.behind}") if one.behind else candidate.proof
+            score = _CONSEQUENCE * (one.share or _NO_SHARE)
+            yield _cause(one, score, one.share, Status.MEASURED if one.share else Status.INFERRED, proof)
+        elif one.share is None and candidate.time_us is None:
+            yield _cause(one, _NO_SHARE, None, Status.INFERRED, candidate.proof)
+        elif one.share is not None and one.share >= _LEAST_SHARE:
+            sized = candidate.time_us is not None
+            worth = _EXACT if candidate.exact else _AT_MOST if sized else _INFERRED
+            status = Status.MEASURED if sized else Status.INFERRED
+            yield _cause(one, worth * one.share, one.share, status, candidate.proof)
+
+
+def _cause(one: Explained, score: float, share: float | None, status: Status, proof: tuple[str, ...]) -> Cause:
+    candidate = one.candidate
+    return Cause(one.kind, candidate.kind.subject, score, share, status, proof, candidate.device)
+
+
+def _left(symptom: Symptom, roots: Iterable[Explained], graph: CausalGraph) -> float:
+    """The part of a symptom that no cause upstream explains."""
+    upstream = sum(root.share or 0.0 for root in roots if graph.explains(root.kind, symptom.kind))
+    return 0.0 if upstream >= _FOLLOWS * symptom.share else symptom.share - upstream
+
+
+def _of_symptom(symptom: Symptom, roots: Sequence[Explained], graph: CausalGraph) -> Cause:
+    left = _left(symptom, roots, graph)
+    upstream = [root for root in roots if graph.explains(root.kind, symptom.kind)]
+    worth = _LOCATED if symptom.located else _SYMPTOM
+    proof = symptom.proof
+    if left == 0.0:
+        first = max(upstream, key=lambda root: (root.share or 0.0, root.kind))
+        proof = (*proof, f"a consequence of {first.kind}")
+    score = worth * left if left else _CONSEQUENCE * symptom.share
+    return Cause(symptom.kind, symptom.subject, score, symptom.share, Status.MEASURED, proof)
+
+
+def _unexplained(growth: Growth, share: float) -> Cause:
+    if WHOLE in growth.parts:
+        proof = f"a step takes {growth.after_us / growth.before_us:.2f} times as long"
+    else:
+        proof = f"mean cycle {growth.before_us / 1e3:.3f} ms before, {growth.after_us / 1e3:.3f} ms after"
+    subject = "nothing that was read explains it"
+    return Cause("unexplained", subject, _UNEXPLAINED * share, share, Status.NOT_SHOWN, (proof,))

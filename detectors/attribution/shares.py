@@ -1,0 +1,140 @@
+"""Which candidate explains how much of a slowdown.
+
+First what the graph knows to follow from another candidate is taken off it. Then those whose readings tell how much
+time was lost get that time, as far as the parts of the cycle that they can lengthen became longer; then those whose
+readings tell at most how much; and then, in the order of the graph, the first whose reading tells nothing of its size
+gets what is left. What nobody gets is unexplained.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cyclewatch.config.causes import CausalGraph, Layer, Way
+from cyclewatch.detectors.attribution.candidates import Candidate
+from cyclewatch.detectors.attribution.growth import HOST_STAGES, Growth
+
+_LEAST_LEFT = 0.2
+"""Part of the slowdown that must be left for a candidate without a size to be given it."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A candidate with its part of the slowdown, 0 to 1; None where it explains nothing that can be told.
+
+    `behind` is the kind that it follows from, "" for a root.
+    """
+
+    candidate: Candidate
+    share: float | None
+    behind: str = ""
+
+    @property
+    def kind(self) -> str:
+        """Its kind's name."""
+        return self.candidate.kind.kind
+
+
+def explain(found: Sequence[Candidate], growth: Growth, graph: CausalGraph) -> tuple[Explained, ...]:
+    """What each candidate explains; roots have shares that add up to at most 1."""
+    claims = _with_time_of_effects(found, graph)
+    rooms = _Rooms(growth)
+    shares: dict[str, float] = {}
+    sized = [(one, time_us) for one, time_us in claims.items() if time_us is not None]
+    by_kind = {one.kind.kind: one for one in found}
+    exact = sorted(((n, t) for n, t in sized if by_kind[n].exact), key=lambda claim: -claim[1])
+    for name, time_us in exact:
+        shares[name] = growth.share(rooms.take(by_kind[name], time_us))
+    bounded = {name: time_us for name, time_us in sized if not by_kind[name].exact}
+    for name, time_us in rooms.fairly(bounded, by_kind).items():
+        shares[name] = growth.share(rooms.take(by_kind[name], time_us))
+    unsized = [name for name in graph.kinds if name in claims and claims[name] is None]
+    for name in unsized:
+        if growth.share(rooms.left_us(by_kind[name])) >= _LEAST_LEFT:
+            shares[name] = growth.share(rooms.take(by_kind[name], float("inf")))
+    return tuple(_explained(one, shares, found, growth, graph) for one in found)
+
+
+def _with_time_of_effects(found: Sequence[Candidate], graph: CausalGraph) -> dict[str, float | None]:
+    """The time that each kind can have added by itself, None for one of unknown size.
+
+    A kind whose reading tells no time has that of the kinds that follow from it; of several such the time is shared by
+    how far their readings moved. What follows from a kind with a time of its own has what it shows beyond that.
+    """
+    by_kind = {one.kind.kind: one for one in found if one.kind.layer is not Layer.SYMPTOM}
+    times = {name: one.time_us for name, one in by_kind.items()}
+    own = dict(times)
+    for name, time_us in own.items():
+        behind = [by_kind[cause] for cause in by_kind if graph.explains(cause, name)]
+        if time_us is None:
+            continue
+        drivers = [one for one in behind if one.time_us is None]
+        drivers = [
+            one for one in drivers if not any(graph.explains(other.kind.kind, one.kind.kind) for other in drivers)
+        ]
+        left_us = max(time_us - sum(one.time_us for one in behind if one.time_us is not None), 0.0)
+        times[name] = 0.0 if drivers else left_us
+        weights = sum(one.weight for one in drivers)
+        for one in drivers:
+            part = one.weight / weights if weights > 0 else 1 / len(drivers)
+            known = times[one.kind.kind] or 0.0
+            times[one.kind.kind] = known + left_us * part
+    return times
+
+
+def _explained(
+    one: Candidate, shares: Mapping[str, float], found: Iterable[Candidate], growth: Growth, graph: CausalGraph
+) -> Explained:
+    name = one.kind.kind
+    roots = [other.kind.kind for other in found if shares.get(other.kind.kind, 0.0) > shares.get(name, 0.0)]
+    behind = max(
+        (root for root in roots if graph.explains(root, name)), key=lambda root: (shares[root], root), default=""
+    )
+    if behind and shares.get(name, 0.0) < _LEAST_LEFT:
+        room_us = growth.room_us(growth.named(one.kind.lengthens))
+        return Explained(one, None if one.time_us is None else growth.share(min(one.time_us, room_us)), behind)
+    return Explained(one, shares.get(name))
+
+
+class _Rooms:
+    """By how much the parts of the cycle became longer, less what has been given to candidates."""
+
+    def __init__(self, growth: Growth) -> None:
+        self._growth = growth
+        self._parts = {name: growth.room_us([name]) for name in growth.parts}
+        self._ways = {way: growth.way_us(way) for way in (Way.BUSY, Way.BLOCKED)}
+
+    def left_us(self, candidate: Candidate) -> float:
+        """What this candidate could still be given."""
+        names = self._growth.named(candidate.kind.lengthens)
+        on_host = sum(self._parts[name] for name in names if name in HOST_STAGES)
+        elsewhere = sum(self._parts[name] for name in names) - on_host
+        way = candidate.kind.way
+        return elsewhere + (on_host if way is Way.EITHER else min(on_host, self._ways[way]))
+
+    def fairly(self, wanted: Mapping[str, float], by_kind: Mapping[str, Candidate]) -> dict[str, float]:
+        """What those that want more than there is together would get, in proportion to what each could have alone."""
+        could = {name: min(time_us, self.left_us(by_kind[name])) for name, time_us in wanted.items()}
+        parts = {name: set(self._growth.named(by_kind[name].kind.lengthens)) for name in wanted}
+        fair = {}
+        for name, time_us in could.items():
+            rivals_us = sum(could[other] for other in could if parts[other] & parts[name])
+            left_us = self.left_us(by_kind[name])
+            fair[name] = time_us * min(1.0, left_us / rivals_us) if rivals_us > 0 else 0.0
+        return fair
+
+    def take(self, candidate: Candidate, time_us: float) -> float:
+        """Give the candidate as much of this as there is; what it got."""
+        left_us = self.left_us(candidate)
+        taken_us = min(time_us, left_us)
+        if taken_us <= 0:
+            return 0.0
+        names = self._growth.named(candidate.kind.lengthens)
+        whole_us = sum(self._parts[name] for name in names)
+        on_host_us = 0.0
+        for name in names:
+            given_us = taken_us * self._parts[name] / whole_us
+            self._parts[name] -= given_us
+            on_host_us += given_us if name in HOST_STAGES else 0.0
+        if candidate.kind.way is not Way.EITHER:
+            self._ways[candidate.kind.way] = max(self._ways[candidate.kind.way] - on_host_us, 0.0)
+        return taken_us

@@ -1,0 +1,100 @@
+"""What the split itself shows: which stage became longer, and whether the scheduler's thread computed in it or not."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from cyclewatch.config.causes import CausalGraph, Way
+from cyclewatch.detectors.attribution.candidates import Candidate, Readings
+from cyclewatch.detectors.attribution.growth import HOST_STAGES, WAIT, Growth
+from cyclewatch.detectors.attribution.sentences import grown
+from cyclewatch.detectors.split_part import SplitPart
+
+_LEAST_SHARE = 0.2
+"""Smallest part of the slowdown that makes a stage worth a line."""
+
+_MOSTLY = 0.6
+_ALIKE = 0.5
+"""How much of what a stop of the whole process would add to the other stages they must have got at least."""
+
+_LEAST_REST = 0.02
+"""Part of the cycle that the other stages must take for that to be told."""
+
+STAGE_TEXT = {
+    "schedule": "choosing the next batch",
+    "input": "taking in requests",
+    "launch": "run_batch",
+    "wait": "the device",
+    "result": "handling results",
+    "rest": "outside the hooked stages",
+}
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """A stage that became longer; `located` where it tells what the thread did wrong: it was off the CPU in there."""
+
+    kind: str
+    subject: str
+    share: float
+    located: bool
+    proof: tuple[str, ...]
+
+
+def symptoms(growth: Growth) -> Iterator[Symptom]:
+    """Every stage that makes a good part of the slowdown.
+
+    Where the CPU time of the scheduler's thread is known, the growth of the host stages is told apart into time in
+    which it computed and time in which it was off the CPU: asleep, blocked, or waiting for one.
+    """
+    for stage, text in STAGE_TEXT.items():
+        part = growth.parts.get(stage)
+        if part is None or growth.share(part.delta_us) < _LEAST_SHARE:
+            continue
+        proof = grown(part, growth.total_us)
+        if stage == WAIT or growth.busy_us is None:
+            share = growth.share(part.delta_us)
+            yield Symptom(f"stage_{stage}", f"{text}: takes longer", share, located=False, proof=(proof,))
+        else:
+            yield from _by_way(part, text, proof, growth)
+
+
+def _by_way(part: SplitPart, text: str, proof: str, growth: Growth) -> Iterator[Symptom]:
+    host_us = growth.room_us([name for name in HOST_STAGES if name in growth.parts])
+    ways = (
+        (Way.BLOCKED, "the scheduler thread is off the CPU longer", True),
+        (Way.BUSY, "the scheduler thread computes longer", False),
+    )
+    for way, what, located in ways:
+        us = part.delta_us * growth.way_us(way) / host_us
+        if growth.share(us) >= _LEAST_SHARE:
+            used = f"{us / 1e3:+.3f} ms of it {'off the CPU' if way is Way.BLOCKED else 'on the CPU'}"
+            yield Symptom(f"stage_{part.part}_{way}", f"{text}: {what}", growth.share(us), located, (proof, used))
+
+
+def stopped(growth: Growth, readings: Readings, graph: CausalGraph) -> Candidate | None:
+    """The whole process was off the CPU now and then: all stages became longer alike, and nothing was waited for.
+
+    A stall in the code makes one stage longer. What stops the process, a signal or the freezer, comes at any moment.
+    """
+    kind = graph.kinds["stopped"]
+    grown_us = growth.grown_us
+    if growth.busy_us is None or growth.way_us(Way.BLOCKED) < _MOSTLY * grown_us:
+        return None
+    still = [[change for _, change in readings.of(name)] for name in kind.needs_still]
+    if not all(still) or any(change.sure and change.at_start for changes in still for change in changes):
+        return None
+    most = max(growth.parts.values(), key=lambda part: part.delta_us)
+    rest = [part for part in growth.parts.values() if part is not most]
+    rest_before_us, rest_us = sum(part.before_us for part in rest), sum(part.delta_us for part in rest)
+    if most.before_us <= 0 or rest_before_us < _LEAST_REST * growth.before_us:
+        return None
+    expected_us = rest_before_us * most.delta_us / most.before_us
+    if rest_us < _ALIKE * expected_us:
+        return None
+    of_most, of_rest = most.after_us / most.before_us, (rest_before_us + rest_us) / rest_before_us
+    proof = (
+        f"{most.part} takes {of_most:.2f} times as long, the other stages {of_rest:.2f} times",
+        f"{growth.way_us(Way.BLOCKED) / 1e3:+.3f} of {growth.total_us / 1e3:+.3f} ms are off the CPU",
+        *(f"{name} did not move" for name in kind.needs_still),
+    )
+    return Candidate(kind, "", None, exact=False, weight=1.0, proof=proof)

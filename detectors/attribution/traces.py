@@ -1,0 +1,130 @@
+"""How a reading changed: its levels before and after, how sure that is, and whether it was then that it changed."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from cyclewatch.detectors.attribution.evidence import Trace
+from cyclewatch.detectors.normal import normal_scores
+from cyclewatch.detectors.phases import Floats, Integers
+from cyclewatch.detectors.robust import long_run_sigma
+
+SLACK_NS = 30 * 10**9
+"""How far the beginning of a change may be off: some windows, for a small change in much noise."""
+
+_SURE = 4.0
+"""Standard errors from which on a difference is one: some dozens of series are looked at."""
+
+_SURE_WITHOUT_ONE = 2.5
+"""The same without the farthest value after the change, so that a single spike is no level."""
+
+_LEAST_FACTOR_ALONE = 1.05
+"""By how much readings must differ that have no neighbours to tell their noise from."""
+
+_AS_LIKELY = 0.7
+"""Part of the best place's gain that a place near the change must have, so that the reading changed there."""
+
+_NOISE_FROM, _WITHOUT_ONE_FROM, _PLACE_FROM = 3, 4, 6
+"""Values from which on a side tells its noise, one may be left out, and all together tell a place."""
+
+_HUGE = 1e18
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Means of a reading before and after, the standard error of their difference, and whether that is one.
+
+    `at_start` tells that the reading changed when the cycle did, as far as that can be told.
+    """
+
+    before: float
+    after: float
+    error: float
+    sure: bool
+    at_start: bool
+
+    @property
+    def difference(self) -> float:
+        """From before to after."""
+        return self.after - self.before
+
+    @property
+    def factor(self) -> float:
+        """After over before, or the other way round where it fell: at least 1; infinite from or to nothing."""
+        low, high = sorted((abs(self.before), abs(self.after)))
+        return high / low if low > 0 else math.inf if high > 0 else 1.0
+
+    @property
+    def score(self) -> float:
+        """Difference in standard errors; infinite where a reading that never moved did."""
+        if self.difference == 0:
+            return 0.0
+        return abs(self.difference) / self.error if self.error > 0 else math.inf
+
+
+def change_of(trace: Trace, started_at_ns: int, slack_ns: int = SLACK_NS) -> Change | None:
+    """What became of a reading at a change that began then, give or take `slack_ns`; None where a side is missing."""
+    known = np.isfinite(trace.values) & (np.abs(trace.values) < _HUGE)
+    order = np.argsort(trace.at_ns[known], kind="stable")
+    at_ns, values = trace.at_ns[known][order], trace.values[known][order]
+    late = at_ns >= started_at_ns
+    if not late.any() or late.all():
+        return None
+    pace_ns = _pace_ns(at_ns)
+    before, after = values[~late], _settled(at_ns[late], values[late], started_at_ns + pace_ns)
+    error = _error(before, after)
+    return Change(
+        before=float(before.mean()),
+        after=float(after.mean()),
+        error=error,
+        sure=_is_sure(before, after, error),
+        at_start=_changed_at(at_ns, values, started_at_ns, slack_ns + 2 * pace_ns),
+    )
+
+
+def _pace_ns(at_ns: Integers) -> int:
+    return int(np.median(np.diff(at_ns))) if len(at_ns) > 1 else 0
+
+
+def _settled(at_ns: Integers, values: Floats, settled_ns: int) -> Floats:
+    """Without the values that tell in part of the time before, if others are left."""
+    settled = values[at_ns >= settled_ns]
+    return settled if len(settled) >= min(2, len(values)) else values
+
+
+def _error(before: Floats, after: Floats) -> float:
+    """Standard error of the difference of the means; 0 where no noise was ever seen, or none can be told."""
+    of_before = long_run_sigma(before - np.median(before)) if len(before) >= _NOISE_FROM else 0.0
+    of_after = long_run_sigma(after - np.median(after)) if len(after) >= _NOISE_FROM else of_before
+    # A few values tell their own noise badly: they have at least that of the time before.
+    of_after = max(of_before, of_after)
+    return math.sqrt(of_before**2 / len(before) + of_after**2 / len(after))
+
+
+def _is_sure(before: Floats, after: Floats, error: float) -> bool:
+    level, difference = float(before.mean()), float(after.mean() - before.mean())
+    if difference == 0:
+        return False
+    if len(before) < _NOISE_FROM:
+        return abs(difference) >= (_LEAST_FACTOR_ALONE - 1) * abs(level)
+    if abs(difference) < _SURE * error:
+        return False
+    if len(after) < _WITHOUT_ONE_FROM:
+        return True
+    rest = np.delete(after, int(np.argmax((after - level) * math.copysign(1.0, difference))))
+    left = float(rest.mean() - level) * math.copysign(1.0, difference)
+    return left > _SURE_WITHOUT_ONE * error
+
+
+def _changed_at(at_ns: Integers, values: Floats, started_at_ns: int, slack_ns: int) -> bool:
+    """Whether a place near `started_at_ns` splits the ranks of the values about as well as the best place does."""
+    n = len(values)
+    if n < _PLACE_FROM or np.ptp(values) == 0:
+        return True
+    scores = normal_scores(values)
+    counts = np.arange(1, n)
+    sums = np.cumsum(scores - scores.mean())[:-1]
+    gains = sums**2 * n / (counts * (n - counts))
+    near = np.abs(at_ns[1:] - started_at_ns) <= slack_ns
+    return bool(near.any()) and float(gains[near].max()) >= _AS_LIKELY * float(gains.max())
