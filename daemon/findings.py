@@ -22,7 +22,7 @@ def findings_of(evidence: Evidence) -> Findings:
                 "rank": place,
                 "kind": cause.kind,
                 "subject": cause.subject,
-                "device": "",
+                "device": cause.device,
                 "score": round(cause.score, 4),
                 "share": None if cause.share is None else round(cause.share, 4),
                 "status": cause.status.value,
