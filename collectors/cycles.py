@@ -26,12 +26,36 @@ _TOLD_APART_NS = 5 * 10**9
 
 _NAME_MAX = 60
 
-QUANTITIES = tuple(
-    Quantity(name, text, "the ring of a scheduler", "windows.length_s", ("rank",), cost="in the reading of the ring")
-    for name, text in (
-        ("cycles.stalled_ratio", "Share of a window in which requests waited and no batch could be made."),
-        ("cycles.collected_ratio", "Share of a window in which Python's garbage collector stopped the scheduler."),
-    )
+_RING = "the ring of a scheduler"
+_PACE = "windows.length_s"
+_COST = "in the reading of the ring"
+
+QUANTITIES = (
+    Quantity(
+        "cycles.stalled_ratio",
+        "Share of a window in which requests waited and no batch could be made.",
+        _RING,
+        _PACE,
+        ("rank",),
+        cost=_COST,
+    ),
+    Quantity(
+        "cycles.collected_ratio",
+        "Share of a window in which Python's garbage collector stopped the scheduler.",
+        _RING,
+        _PACE,
+        ("rank",),
+        cost=_COST,
+    ),
+    Quantity(
+        "cycles.speed_of_light_ratio",
+        "The shortest time that the GPU allows for the steps of a window, over the time they took; only where the "
+        "model's sizes and the GPU's peaks are known.",
+        f"{_RING}, and the model's config.json",
+        _PACE,
+        ("rank", "phase"),
+        cost="8 us a load bucket",
+    ),
 )
 """Readings that the daemon makes of whole windows of records."""
 

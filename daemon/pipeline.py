@@ -20,6 +20,7 @@ from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.judge import History, Judge
 from cyclewatch.daemon.metrics import Metrics
+from cyclewatch.daemon.model_bound import SpeedOfLight
 from cyclewatch.daemon.profiling.board import Board
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.store.unit import (
@@ -68,6 +69,7 @@ class Pipeline:
         self._runs = runs
         self._environment = environment
         self._board = board
+        self._speed_of_light = SpeedOfLight(settings.engine.hub.expanduser())
         self._judge = Judge(Parameters.of(settings.detection, settings.windows), metrics, board, history)
         self._positions = dict(positions)
         self._submit = submit
@@ -225,6 +227,9 @@ class Pipeline:
             ("cycles.collected_ratio", window.collected_ns / self._length_ns),
         ):
             self._take_reading(Reading(run.target, name, value, labels), start_ns, now)
+        if not track.synchronous:  # without a GPU there is none to hold it against
+            for reading in self._speed_of_light.readings(run, track.rank, window.cells):
+                self._take_reading(reading, start_ns, now)
         if start_ns < run.started_at_ns + self._warmup_ns:
             return
         self._judge.window(track, self._rings.values(), window, start_ns, now, self._unit)

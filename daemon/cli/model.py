@@ -177,7 +177,7 @@ def _print_bound(bound: dict[str, Any] | None) -> None:
     console().print(
         f"at the most loaded ({bound['batch_size']:,.0f} requests, {bound['new_tokens']:,.0f} new and "
         f"{bound['kv_tokens']:,.0f} cached tokens): {_duration(expected)}; {bound['gpu']} needs at least "
-        f"{_duration(least)} ({bound['bound_by']}), {least / expected:.0%} of it"
+        f"{_duration(least)} ({bound['bound_by']}), {bound['speed_of_light_ratio']:.0%} of it"
     )
 
 

@@ -114,6 +114,7 @@ class TestPhysicalBound:
             "kv_tokens": 6000,
             "expected_ns": pytest.approx(5e6 + 11 * 3e5 + 6000 * 200),
             "at_least_ns": pytest.approx(read_bytes / 4.8e12 * 1e9),
+            "speed_of_light_ratio": pytest.approx(read_bytes / 4.8e12 * 1e9 / 9.5e6),
             "bound_by": "memory",
         }
         text = self.saved(tmp_path).run().stdout
