@@ -26,6 +26,10 @@ class ControlError(Exception):
     """The daemon cannot be asked, or refuses; one sentence."""
 
 
+class NoDaemonError(ControlError):
+    """There is none to ask."""
+
+
 class ControlServer:
     """Answers questions with `answer`, each connection in a thread of its own.
 
@@ -102,7 +106,8 @@ def asked(directory: Path, question: Mapping[str, Any]) -> Iterator[Answer]:
     """The daemon's answer to a question; what it names may be used inside the context.
 
     Raises:
-        ControlError: no daemon runs with this state directory, it may not be asked by this user, or it refuses.
+        NoDaemonError: no daemon runs with this state directory.
+        ControlError: it may not be asked by this user, or it refuses.
     """
     path = directory / _NAME
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
@@ -113,7 +118,7 @@ def asked(directory: Path, question: Mapping[str, Any]) -> Iterator[Answer]:
             connection.sendall(json.dumps(question).encode() + b"\n")
             line = connection.makefile("rb").readline()
         except (FileNotFoundError, ConnectionRefusedError):
-            raise ControlError(f"{path}: no daemon runs with this state_dir: start it: cyclewatch run") from None
+            raise NoDaemonError(f"{path}: no daemon runs with this state_dir: start it: cyclewatch run") from None
         except OSError as error:
             raise ControlError(f"{path}: {error.strerror or 'no answer'}: ask as the daemon's own user") from None
         if not line:

@@ -21,6 +21,7 @@ from cyclewatch.collectors.records import Fact, Failure, NoData, RingCounters, R
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.check import MEMORY_FILE_SYSTEMS, Check, Level, file_system
+from cyclewatch.daemon.probing.checks import probe_checks
 from cyclewatch.daemon.profiling.checks import profiling_checks
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
 from cyclewatch.daemon.store.history import StoreHistory
@@ -67,6 +68,7 @@ def examine(settings: Settings, fetcher: Fetcher) -> Iterator[Check]:
     yield from gpu_checks(settings, PynvmlDoor())
     schedulers = [ring.identity.pid for ring in rings if ring.ended is False]
     yield from profiling_checks(settings.profiling, schedulers, settings.host.proc)
+    yield from probe_checks(settings)
     yield from _store(settings)
 
 

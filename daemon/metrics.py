@@ -261,6 +261,12 @@ class Metrics:
             "0 while no profiles are taken: disabled, over their budget, or switched off.",
             registry=self.registry,
         )
+        self.probes = Counter(
+            "cyclewatch_probes",
+            "Probes, by what they were taken for and what they said of the machine.",
+            ("reason", "verdict"),
+            registry=self.registry,
+        )
         self.turn_seconds = Histogram(
             "cyclewatch_turn_duration_seconds",
             "Duration of one turn of the pipeline.",

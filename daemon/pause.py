@@ -53,7 +53,7 @@ class Pause:
             if self._timer is not None:
                 return {"error": "sampling is paused already: somebody else measures"}
             if not self._hold():
-                return {"error": "a kernel profile is under way: try again in some seconds"}
+                return {"error": "a kernel profile or a probe is under way: try again in some seconds"}
             self._number += 1
             self._timer = threading.Timer(seconds, self._overdue, [self._number])
             self._timer.daemon = True

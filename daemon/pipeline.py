@@ -78,6 +78,7 @@ class Pipeline:
         self._readings: dict[Series, tuple[Reading, int]] = {}
         slowest_s = max(settings.engine.interval_s, settings.host.interval_s, settings.gpu.slow_interval_s)
         self._reading_age_ns = int(3e9 * max(_READING_AGE_MIN_S, slowest_s))
+        self._probe_age_ns = int(2e9 * settings.probe.interval_s)
         self._identities: dict[str, tuple[ServerIdentity, Now]] = {}
         self._served: dict[str, Run] = {}
         self._flushed_ns = 0
@@ -293,12 +294,16 @@ class Pipeline:
             self._readings = {key: one for key, one in self._readings.items() if one[0].target != target}
 
     def _publish(self, now: Now) -> None:
-        oldest_ns = now.monotonic_ns - self._reading_age_ns
-        self._readings = {key: one for key, one in self._readings.items() if one[1] >= oldest_ns}
+        self._readings = {key: one for key, one in self._readings.items() if self._shown(*one, now)}
         state = self._metrics.state
         state.phases = dict(self._judge.phases)
         state.readings = [reading for reading, _ in self._readings.values()]
         state.rings = ring_states(self._rings.values(), now.monotonic_ns)
+
+    def _shown(self, reading: Reading, taken_ns: int, now: Now) -> bool:
+        """Whether a reading is young enough to tell how things are."""
+        is_probe = reading.name.startswith("probe.")
+        return now.monotonic_ns - taken_ns <= (self._probe_age_ns if is_probe else self._reading_age_ns)
 
 
 def _utc_offset_ns(ring: RingIdentity, now: Now) -> int:

@@ -28,11 +28,13 @@ from cyclewatch.daemon.lock import only_daemon
 from cyclewatch.daemon.metrics import Metrics, StoreState
 from cyclewatch.daemon.pause import Pause
 from cyclewatch.daemon.pipeline import Pipeline
+from cyclewatch.daemon.probing.prober import Prober, Surroundings
 from cyclewatch.daemon.profiling.service import Profiling
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.schedule import Schedule
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.probes import ProbeHistory
 from cyclewatch.daemon.store.profiles import ProfileHistory
 from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.daemon.web.app import Health, build_app
@@ -100,6 +102,14 @@ class Server:
             for collector in build_collectors(settings, self.discovery, resume, self._own_work, nvml)
         ]
         self.metrics.state.quantities = known_quantities()
+        self.prober = Prober(
+            settings.probe,
+            ProbeHistory(engine),
+            Surroundings(lambda: self.metrics.state.readings, self._suspected, self.profiling.sampler),
+            self._take,
+            self.metrics,
+            self.clock.now,
+        )
         self._pause = Pause(self._hold, self._release)
         self._control = ControlServer(settings.state_dir, self._answer, self._answered)
         self._schedule = Schedule(self._runners, self.clock, self._missed, self._overdue)
@@ -120,6 +130,7 @@ class Server:
         self._writer.start()
         self._schedule.start()
         self.profiling.start()
+        self.prober.start()
         self._listen()
         log.info(
             "started",
@@ -165,6 +176,7 @@ class Server:
     def _drain(self) -> None:
         """Judge what has been sampled, write what has been judged, close everything."""
         self._control.stop()
+        self.prober.stop()
         windows_wait = self._windows_wait()
         self._pause.end()
         self._schedule.stop()
@@ -240,7 +252,7 @@ class Server:
 
     def _answer(self, question: Mapping[str, Any]) -> Answer:
         """To the command line; called from threads of its connections."""
-        for part in (self.profiling, self._pause):
+        for part in (self.profiling, self._pause, self.prober):
             if (answer := part.answer(question)) is not None:
                 return answer
         return {"error": "this daemon does not know the question: is it of another release than the command?"}
@@ -248,6 +260,9 @@ class Server:
     def _answered(self, answer: Answer) -> None:
         for part in (self.profiling, self._pause):
             part.done(answer)
+
+    def _suspected(self, now_ns: int) -> bool:
+        return any(rank.suspected(now_ns) for rank in self.profiling.board.ranks())
 
     def _hold(self) -> bool:
         """Stop all sampling; what servers ask on Kineto's channel is answered, since they would wait for it."""

@@ -11,6 +11,7 @@ from cyclewatch.daemon.cli import (
     kernels,
     metrics,
     model,
+    probe,
     profile,
     profiles,
     regressions,
@@ -35,6 +36,7 @@ app.command("backtest")(backtest.backtest)
 app.command("doctor")(doctor.doctor)
 app.command("kernels")(kernels.kernels)
 app.command("metrics")(metrics.metrics)
+app.command("probe")(probe.probe)
 app.command("profile")(profile.profile)
 app.command("roofline")(roofline.roofline)
 app.add_typer(regressions.app, name="regressions")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cyclewatch.collectors.base import Now
-from cyclewatch.config.settings import Detection, Engine, Gpu, Host, Profiling, Rings, Settings, Web
+from cyclewatch.config.settings import Detection, Engine, Gpu, Host, Probe, Profiling, Rings, Settings, Web
 from cyclewatch.daemon.clock import ScaledClock
 from cyclewatch.daemon.demo.recording import Recording
 from cyclewatch.daemon.reports.regression import regression_markdown
@@ -83,6 +83,7 @@ def _settings(directory: Path, rings: Path) -> Settings:
         host=Host(enabled=False),
         gpu=Gpu(enabled=False),
         profiling=Profiling(enabled=False),
+        probe=Probe(enabled=False),
         detection=Detection(reference_s=60, warmup_s=5, min_effect=0.1, persistence_s=30, false_alarms_per_hour=1),
         web=Web(port=0),
     )

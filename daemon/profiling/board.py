@@ -16,6 +16,9 @@ from cyclewatch.detectors.profile_cost import touched
 KEEP_NS = 180 * 10**9
 """How long cycles stay here: the stretch before a capture, a slow capture, and the stretch after it."""
 
+_SUSPECTED_NS = 30 * 10**9
+"""How long a window under suspicion makes its rank suspected: windows are 5 s long, and some have too few cycles."""
+
 KEEP_STRETCHES_NS = 900 * 10**9
 """How long it stays known when a server was profiled: longer than a ring reaches back."""
 
@@ -34,6 +37,10 @@ class RankView:
     queue: int = 0
     settled: bool = False
     suspected_ns: int = 0
+
+    def suspected(self, now_ns: int) -> bool:
+        """Whether any of its series is under suspicion."""
+        return bool(self.suspected_ns) and now_ns - self.suspected_ns < _SUSPECTED_NS
 
 
 @dataclass

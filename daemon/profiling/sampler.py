@@ -30,9 +30,6 @@ log = structlog.get_logger(__name__)
 DURATIONS_MS = range(10, 10_001)
 _TICK_S = 1.0
 _STATUS_NS = 15 * 10**9
-_SUSPECTED_NS = 30 * 10**9
-"""How long a window under suspicion makes its rank suspected: windows are 5 s long, and some have too few cycles."""
-
 _NO_SERVER = "none"
 """In place of a target in metrics: other processes have names without end."""
 
@@ -132,14 +129,14 @@ class Sampler:
             raise ProfileRefusedError(f"{duration_ms} ms: ask for {DURATIONS_MS[0]} to {DURATIONS_MS[-1]}")
         subject = self._asked_for(request)
         if not self._one_at_a_time.acquire(blocking=False):
-            raise ProfileRefusedError("another profile is under way: try again in some seconds")
+            raise ProfileRefusedError("another profile, a probe or a pause is under way: try again in some seconds")
         try:
             return self._take(subject, Reason.ASKED, duration_ms)
         finally:
             self._one_at_a_time.release()
 
     def hold(self) -> bool:
-        """Take no profile until `release`; False where one is under way."""
+        """Take no profile until `release`; False where one is under way, or what else must not be beside one."""
         return self._one_at_a_time.acquire(blocking=False)
 
     def release(self) -> None:
@@ -194,7 +191,7 @@ class Sampler:
             idle_s=(now.monotonic_ns - view.last_cycle_ns) / 1e9,
             queue=view.queue,
             settled=view.settled,
-            suspected=bool(view.suspected_ns) and now.monotonic_ns - view.suspected_ns < _SUSPECTED_NS,
+            suspected=view.suspected(now.monotonic_ns),
             age_s=account.age_s,
             target_age_s=account.target_age_s,
             spent_s=account.spent_s,

@@ -30,6 +30,7 @@ COMMANDS = (
     "doctor",
     "kernels",
     "metrics",
+    "probe",
     "profile",
     "profiles",
     "profiles list",

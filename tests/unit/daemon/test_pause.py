@@ -95,7 +95,7 @@ def test_an_asker_who_comes_late_does_not_end_the_pause_of_the_next(pause: Pause
 
 def test_none_begins_while_a_profile_is_taken(pause: Pause, sampling: Sampling) -> None:
     sampling.free = False
-    assert pause.answer(PAUSE) == {"error": "a kernel profile is under way: try again in some seconds"}
+    assert pause.answer(PAUSE) == {"error": "a kernel profile or a probe is under way: try again in some seconds"}
     assert not pause.active
     assert sampling.done == ["refuse"]
 
