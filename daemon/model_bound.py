@@ -23,7 +23,7 @@ _GPU = "gpu0.model"
 
 
 def served_model(run: Run, hub: Path) -> ServedModel:
-    """The model that a run serves, and what it serves it on.
+    """The model that a run serves, and what it serves it on; `hub` may begin with a `~`.
 
     Raises:
         ValueError: it cannot be told; one sentence says what is missing.
@@ -35,7 +35,7 @@ def served_model(run: Run, hub: Path) -> ServedModel:
         raise ValueError(f"the peaks of {name or 'the GPU'} are not known")
     if (run.arguments.get("pp_size") or 1) != 1 or run.arguments.get("enable_dp_attention"):
         raise ValueError("what each GPU does with pipeline parallelism or data-parallel attention is not known")
-    path = find_config(run.model, str(run.arguments.get("revision") or ""), hub)
+    path = find_config(run.model, str(run.arguments.get("revision") or ""), _expanded(hub))
     if path is None:
         raise ValueError(f"there is no config.json of {run.model or 'the model'} here")
     shape = _as_served(read_model_shape(path), run.arguments)
@@ -103,6 +103,13 @@ class SpeedOfLight:
                 served = None
             self._served[run.target] = known_by, served
         return self._served[run.target][1]
+
+
+def _expanded(hub: Path) -> Path:
+    try:
+        return hub.expanduser()
+    except RuntimeError:
+        raise ValueError(f"{hub}: this user has no home directory: give engine.hub in full") from None
 
 
 def _as_served(shape: ModelShape, arguments: Mapping[str, Any]) -> ModelShape:

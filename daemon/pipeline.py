@@ -69,7 +69,7 @@ class Pipeline:
         self._runs = runs
         self._environment = environment
         self._board = board
-        self._speed_of_light = SpeedOfLight(settings.engine.hub.expanduser())
+        self._speed_of_light = SpeedOfLight(settings.engine.hub)
         self._judge = Judge(Parameters.of(settings.detection, settings.windows), metrics, board, history)
         self._positions = dict(positions)
         self._submit = submit

@@ -129,7 +129,7 @@ def _bound(
     if not costs or not runs:
         return None
     try:
-        return bound_of(runs[-1], costs, settings.engine.hub.expanduser())
+        return bound_of(runs[-1], costs, settings.engine.hub)
     except (OSError, ValueError) as error:
         return {"unknown": str(error)}
 
