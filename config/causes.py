@@ -34,7 +34,7 @@ class Size(StrEnum):
     LOST = "lost"
     LOST_AT_MOST = "lost_at_most"
     LOST_OF_NODE = "lost_of_node"
-    INVERSE = "inverse"
+    FACTOR = "factor"
     PER_EVENT = "per_event"
     UNSIZED = "unsized"
 
@@ -93,6 +93,7 @@ class CauseKind:
     event: tuple[EventSign, ...] = ()
     through: tuple[str, ...] = ()
     needs_still: tuple[str, ...] = ()
+    refuted_by: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
 
@@ -110,7 +111,7 @@ class CausalGraph:
         return frozenset(
             name
             for kind in self.kinds.values()
-            for name in (*(sign.reading for sign in kind.sign), *kind.needs_still, *kind.unless)
+            for name in (*(sign.reading for sign in kind.sign), *kind.needs_still, *kind.refuted_by, *kind.unless)
         )
 
     def explains(self, cause: str, effect: str) -> bool:
@@ -174,7 +175,7 @@ def _kind(table: Mapping[str, Any]) -> CauseKind:
         "sign": tuple(_sign(one, name) for one in table.get("sign", ())),
         "event": tuple(_event(one, name) for one in table.get("event", ())),
     }
-    for key in ("lengthens", "through", "needs_still", "unless", "explains"):
+    for key in ("lengthens", "through", "needs_still", "refuted_by", "unless", "explains"):
         given[key] = tuple(table.get(key, ()))
     kind = CauseKind(**given)
     if (kind.size is Size.PER_EVENT) != (kind.event_s > 0):

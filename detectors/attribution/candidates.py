@@ -4,6 +4,7 @@ A candidate has the right sign and moved when the cycle did. How much of the slo
 to say; here its reading becomes the time that it can have added to a cycle.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -12,7 +13,7 @@ from cyclewatch.config.causes import CausalGraph, CauseKind, Direction, Sign, Si
 from cyclewatch.detectors.attribution.evidence import Event, Evidence, Trace
 from cyclewatch.detectors.attribution.growth import WAIT, WHOLE, Growth
 from cyclewatch.detectors.attribution.sentences import changed, happened
-from cyclewatch.detectors.attribution.traces import SLACK_NS, Change, change_of
+from cyclewatch.detectors.attribution.traces import SLACK_NS, Change, change_of, slack_ns
 
 _DEVICE_LABELS = ("gpu", "disk", "interface", "device", "package")
 _USAGE = "host.cpu_usage_ratio"
@@ -38,9 +39,10 @@ class Candidate:
 class Readings:
     """The traces of a change, asked for by name and labels; what became of each is worked out once."""
 
-    def __init__(self, evidence: Evidence, rank: str) -> None:
+    def __init__(self, evidence: Evidence) -> None:
         self._started_at_ns = evidence.started_at_ns
-        self._of_thread = {"rank": rank, "process": "scheduler", "thread": "main"}
+        self._slack_ns = slack_ns(evidence.levels, evidence.started_at_ns)
+        self._of_thread = {"rank": evidence.rank, "process": "scheduler", "thread": "main"}
         self._by_name: dict[str, list[Trace]] = {}
         for trace in evidence.traces:
             self._by_name.setdefault(trace.name, []).append(trace)
@@ -72,16 +74,20 @@ class Readings:
             if change is not None:
                 yield trace, change
 
+    def moved(self, name: str) -> bool | None:
+        """Whether any trace of this name changed when the cycle did; None where none was read."""
+        changes = [change for _, change in self.of(name)]
+        return any(change.sure and change.at_start for change in changes) if changes else None
+
     def change(self, trace: Trace) -> Change | None:
         """What became of a trace."""
         if id(trace) not in self._changes:
-            self._changes[id(trace)] = change_of(trace, self._started_at_ns)
+            self._changes[id(trace)] = change_of(trace, self._started_at_ns, self._slack_ns)
         return self._changes[id(trace)]
 
 
-def candidates(evidence: Evidence, rank: str, growth: Growth, graph: CausalGraph) -> tuple[Candidate, ...]:
-    """All candidates of the graph that readings or events of this rank show."""
-    readings = Readings(evidence, rank)
+def candidates(evidence: Evidence, readings: Readings, growth: Growth, graph: CausalGraph) -> tuple[Candidate, ...]:
+    """All candidates of the graph that readings or events show."""
     found: dict[str, list[Candidate]] = {}
     still: set[str] = set()
     """Kinds whose reading was read, and did not move."""
@@ -110,10 +116,10 @@ def _from_readings(kind: CauseKind, readings: Readings, growth: Growth) -> tuple
     """Candidates of this kind, of every device; and whether its readings were read at all."""
     if any(True for name in kind.unless for _ in readings.of(name)):
         return [], False
-    for name in kind.needs_still:
-        changes = [change for _, change in readings.of(name)]
-        if not changes or any(change.sure and change.at_start for change in changes):
-            return [], False
+    if not all(readings.moved(name) is False for name in kind.needs_still):
+        return [], False
+    if any(readings.moved(name) is False for name in kind.refuted_by):
+        return [], False
     found: list[Candidate] = []
     was_read = False
     for sign in kind.sign:
@@ -164,10 +170,8 @@ def _time_us(kind: CauseKind, change: Change, readings: Readings, growth: Growth
             old, new = (max(usage.before, 1e-3), max(usage.after, 1e-3)) if usage is not None else (1.0, 1.0)
             lost_after, lost_before = min(change.after / new, 1.0), min(change.before / old, 1.0)
             return max(lost_after * after_us - lost_before * before_us, 0.0)
-        case Size.INVERSE:
-            if change.after <= 0:
-                return None
-            return _governed_us(kind, growth) * max(change.before / change.after - 1.0, 0.0)
+        case Size.FACTOR:
+            return _governed_us(kind, growth) * (change.factor - 1.0) if math.isfinite(change.factor) else None
         case Size.PER_EVENT:
             return max(change.after * after_us - change.before * before_us, 0.0) * kind.event_s
         case Size.UNSIZED:

@@ -4,11 +4,14 @@ Every claim has its evidence and its share of the slowdown; what nothing explain
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from cyclewatch.config.causes import CausalGraph, Layer, causal_graph
-from cyclewatch.detectors.attribution.candidates import Readings, candidates
+from cyclewatch.detectors.attribution.candidates import Candidate, Readings, candidates
 from cyclewatch.detectors.attribution.evidence import Cause, Evidence, Status
 from cyclewatch.detectors.attribution.growth import WHOLE, Growth, growth_of
+from cyclewatch.detectors.attribution.kernel_candidates import kernel_candidates
+from cyclewatch.detectors.attribution.ranks import slow_rank
 from cyclewatch.detectors.attribution.shares import Explained, explain
 from cyclewatch.detectors.attribution.stages import Symptom, stopped, symptoms
 from cyclewatch.detectors.split_part import SplitPart
@@ -36,10 +39,7 @@ def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
     growth = growth_of(evidence, parts)
     if not growth.parts or not growth.total_us > 0:
         return ()
-    found = list(candidates(evidence, evidence.rank, growth, graph))
-    off = stopped(growth, Readings(evidence, evidence.rank), graph)
-    found += [off] if off is not None else []
-    explained = explain(found, growth, graph)
+    explained = _explained(evidence, growth, graph)
     roots = [one for one in explained if not one.behind and one.share and one.kind not in _symptoms(graph)]
     told = list(_causes_of(explained, graph))
     shown = list(symptoms(growth))
@@ -51,29 +51,61 @@ def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
     return tuple(sorted(told, key=lambda cause: (-cause.score, cause.kind)))
 
 
+def _explained(evidence: Evidence, growth: Growth, graph: CausalGraph) -> tuple[Explained, ...]:
+    """The candidates and their shares, seen from the rank that makes the others wait, if there is one."""
+    slow = slow_rank(evidence, growth.total_us)
+    if slow is not None and slow.cycles.rank != evidence.rank:
+        seen = replace(evidence, rank=slow.cycles.rank, before=slow.cycles.before, after=slow.cycles.after)
+        growth = growth_of(seen, slow.parts)
+        evidence = seen
+    readings = Readings(evidence)
+    found = [*candidates(evidence, readings, growth, graph)]
+    found += kernel_candidates(evidence.kernels, growth, graph)
+    off = stopped(growth, readings, graph)
+    found += [off] if off is not None else []
+    found += [slow.candidate(graph)] if slow is not None else []
+    found = [one if one.device or slow is None else replace(one, device=slow.cycles.rank) for one in found]
+    return explain(_one_of_each(found), growth, graph)
+
+
+def _one_of_each(found: Sequence[Candidate]) -> list[Candidate]:
+    """One candidate of each kind: readings and profiles may show the same, and then the surer one counts."""
+    surest: dict[str, Candidate] = {}
+    for one in sorted(found, key=lambda one: (one.exact, one.time_us or 0.0)):
+        surest[one.kind.kind] = one
+    return list(surest.values())
+
+
 def _symptoms(graph: CausalGraph) -> frozenset[str]:
     return frozenset(kind.kind for kind in graph.kinds.values() if kind.layer is Layer.SYMPTOM)
 
 
-def _causes_of(explained: Iterable[Explained], graph: CausalGraph) -> Iterator[Cause]:
+def _causes_of(explained: Sequence[Explained], graph: CausalGraph) -> Iterator[Cause]:
     for one in explained:
-        candidate = one.candidate
+        share, candidate = one.share, one.candidate
         if one.behind or one.kind in _symptoms(graph):
-            proof = (*candidate.proof, f"a consequence of {one.behind}") if one.behind else candidate.proof
-            score = _CONSEQUENCE * (one.share or _NO_SHARE)
-            yield _cause(one, score, one.share, Status.MEASURED if one.share else Status.INFERRED, proof)
-        elif one.share is None and candidate.time_us is None:
-            yield _cause(one, _NO_SHARE, None, Status.INFERRED, candidate.proof)
-        elif one.share is not None and one.share >= _LEAST_SHARE:
-            sized = candidate.time_us is not None
-            worth = _EXACT if candidate.exact else _AT_MOST if sized else _INFERRED
-            status = Status.MEASURED if sized else Status.INFERRED
-            yield _cause(one, worth * one.share, one.share, status, candidate.proof)
+            last = (f"a consequence of {one.behind}",) if one.behind else ()
+            worth = _CONSEQUENCE if one.behind else _SYMPTOM
+            status = Status.MEASURED if share else Status.INFERRED
+            yield _cause(one, worth * (share or _NO_SHARE), status, (*candidate.proof, *last))
+        elif share is not None and share >= _LEAST_SHARE:
+            worth = _EXACT if candidate.exact else _AT_MOST if one.is_sized else _INFERRED
+            status = Status.MEASURED if one.is_sized else Status.INFERRED
+            yield _cause(one, worth * share, status, (*candidate.proof, *_shown_by(one, explained)))
+        elif share is None and not one.is_sized:
+            yield _cause(one, _NO_SHARE, Status.INFERRED, candidate.proof)
 
 
-def _cause(one: Explained, score: float, share: float | None, status: Status, proof: tuple[str, ...]) -> Cause:
+def _shown_by(one: Explained, explained: Iterable[Explained]) -> Iterator[str]:
+    """Evidence of what a cause acts through, where its own reading tells no time."""
+    for other in explained:
+        if other.behind == one.kind and other.kind in one.candidate.kind.through:
+            yield from other.candidate.proof
+
+
+def _cause(one: Explained, score: float, status: Status, proof: tuple[str, ...]) -> Cause:
     candidate = one.candidate
-    return Cause(one.kind, candidate.kind.subject, score, share, status, proof, candidate.device)
+    return Cause(one.kind, candidate.kind.subject, score, one.share, status, proof, candidate.device)
 
 
 def _left(symptom: Symptom, roots: Iterable[Explained], graph: CausalGraph) -> float:

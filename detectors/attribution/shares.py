@@ -21,11 +21,13 @@ _LEAST_LEFT = 0.2
 class Explained:
     """A candidate with its part of the slowdown, 0 to 1; None where it explains nothing that can be told.
 
-    `behind` is the kind that it follows from, "" for a root.
+    `behind` is the kind that it follows from, "" for a root. `is_sized` tells that a reading gave the time: its own, or
+    that of what follows from it.
     """
 
     candidate: Candidate
     share: float | None
+    is_sized: bool
     behind: str = ""
 
     @property
@@ -51,7 +53,9 @@ def explain(found: Sequence[Candidate], growth: Growth, graph: CausalGraph) -> t
     for name in unsized:
         if growth.share(rooms.left_us(by_kind[name])) >= _LEAST_LEFT:
             shares[name] = growth.share(rooms.take(by_kind[name], float("inf")))
-    return tuple(_explained(one, shares, found, growth, graph) for one in found)
+    return tuple(
+        _explained(one, shares, found, growth, graph, is_sized=claims.get(one.kind.kind) is not None) for one in found
+    )
 
 
 def _with_time_of_effects(found: Sequence[Candidate], graph: CausalGraph) -> dict[str, float | None]:
@@ -82,17 +86,21 @@ def _with_time_of_effects(found: Sequence[Candidate], graph: CausalGraph) -> dic
 
 
 def _explained(
-    one: Candidate, shares: Mapping[str, float], found: Iterable[Candidate], growth: Growth, graph: CausalGraph
+    one: Candidate,
+    shares: Mapping[str, float],
+    found: Iterable[Candidate],
+    growth: Growth,
+    graph: CausalGraph,
+    *,
+    is_sized: bool,
 ) -> Explained:
     name = one.kind.kind
-    roots = [other.kind.kind for other in found if shares.get(other.kind.kind, 0.0) > shares.get(name, 0.0)]
-    behind = max(
-        (root for root in roots if graph.explains(root, name)), key=lambda root: (shares[root], root), default=""
-    )
-    if behind and shares.get(name, 0.0) < _LEAST_LEFT:
-        room_us = growth.room_us(growth.named(one.kind.lengthens))
-        return Explained(one, None if one.time_us is None else growth.share(min(one.time_us, room_us)), behind)
-    return Explained(one, shares.get(name))
+    own = shares.get(name, 0.0)
+    upstream = [other.kind.kind for other in found if graph.explains(other.kind.kind, name)]
+    behind = max((root for root in upstream if shares.get(root, 0.0) > own), key=lambda root: shares[root], default="")
+    if one.kind.layer is Layer.SYMPTOM or (behind and own < _LEAST_LEFT):
+        return Explained(one, None if one.time_us is None else growth.share(one.time_us), is_sized, behind)
+    return Explained(one, shares.get(name), is_sized)
 
 
 class _Rooms:

@@ -80,8 +80,7 @@ def stopped(growth: Growth, readings: Readings, graph: CausalGraph) -> Candidate
     grown_us = growth.grown_us
     if growth.busy_us is None or growth.way_us(Way.BLOCKED) < _MOSTLY * grown_us:
         return None
-    still = [[change for _, change in readings.of(name)] for name in kind.needs_still]
-    if not all(still) or any(change.sure and change.at_start for changes in still for change in changes):
+    if not all(readings.moved(name) is False for name in kind.needs_still):
         return None
     most = max(growth.parts.values(), key=lambda part: part.delta_us)
     rest = [part for part in growth.parts.values() if part is not most]

@@ -11,7 +11,11 @@ from cyclewatch.detectors.phases import Floats, Integers
 from cyclewatch.detectors.robust import long_run_sigma
 
 SLACK_NS = 30 * 10**9
-"""How far the beginning of a change may be off: some windows, for a small change in much noise."""
+"""How far the beginning of a change may be off, where its series does not tell: some windows."""
+
+_SLACK_LEAST_NS, _SLACK_MOST_NS = 10 * 10**9, 120 * 10**9
+_NEARLY_AS_GOOD = 0.9
+"""Part of the best place's gain from which on a place may be where the cycle changed."""
 
 _SURE = 4.0
 """Standard errors from which on a difference is one: some dozens of series are looked at."""
@@ -119,12 +123,31 @@ def _is_sure(before: Floats, after: Floats, error: float) -> bool:
 
 def _changed_at(at_ns: Integers, values: Floats, started_at_ns: int, slack_ns: int) -> bool:
     """Whether a place near `started_at_ns` splits the ranks of the values about as well as the best place does."""
-    n = len(values)
-    if n < _PLACE_FROM or np.ptp(values) == 0:
+    if len(values) < _PLACE_FROM or np.ptp(values) == 0:
         return True
+    gains = _gains(values)
+    near = np.abs(at_ns[1:] - started_at_ns) <= slack_ns
+    return bool(near.any()) and float(gains[near].max()) >= _AS_LIKELY * float(gains.max())
+
+
+def slack_ns(levels: Trace | None, started_at_ns: int) -> int:
+    """How far the beginning of a change may be off, by the series that changed: where a step fits it nearly as well."""
+    if levels is None or len(levels.values) < _PLACE_FROM:
+        return SLACK_NS
+    known = np.isfinite(levels.values)
+    at_ns, values = levels.at_ns[known], levels.values[known]
+    if len(values) < _PLACE_FROM or np.ptp(values) == 0:
+        return SLACK_NS
+    gains = _gains(values)
+    places = at_ns[1:][gains >= _NEARLY_AS_GOOD * gains.max()]
+    return int(np.clip(np.abs(places - started_at_ns).max(), _SLACK_LEAST_NS, _SLACK_MOST_NS))
+
+
+def _gains(values: Floats) -> Floats:
+    """By how much a step before each value but the first lessens the squared error of the ranks, shape (n - 1,)."""
+    n = len(values)
     scores = normal_scores(values)
     counts = np.arange(1, n)
     sums = np.cumsum(scores - scores.mean())[:-1]
-    gains = sums**2 * n / (counts * (n - counts))
-    near = np.abs(at_ns[1:] - started_at_ns) <= slack_ns
-    return bool(near.any()) and float(gains[near].max()) >= _AS_LIKELY * float(gains.max())
+    gains: Floats = sums**2 * n / (counts * (n - counts))
+    return gains

@@ -28,7 +28,7 @@ SMALL: dict[str, Any] = {
             "subject": "a lower frequency",
             "layer": "host",
             "lengthens": ["host"],
-            "size": "inverse",
+            "size": "factor",
             "explains": ["stage_*"],
         },
     ],
