@@ -1,12 +1,12 @@
 """From evidence to the rows that are stored and shown."""
 
 from cyclewatch.daemon.watch import Findings
-from cyclewatch.detectors.attribution import Evidence, causes, split
+from cyclewatch.detectors.attribution import Evidence, causes, split_of
 
 
 def findings_of(evidence: Evidence) -> Findings:
     """The split of a slowdown and its causes, most likely first."""
-    parts = split(evidence.before, evidence.after)
+    parts = split_of(evidence).parts
     return Findings(
         split=tuple(
             {

@@ -10,7 +10,7 @@ from cyclewatch.detectors.attribution.evidence import (
     Trace,
 )
 from cyclewatch.detectors.attribution.ranking import causes
-from cyclewatch.detectors.attribution.split import split
+from cyclewatch.detectors.attribution.split import Split, split, split_of
 from cyclewatch.detectors.split_part import SplitPart
 
 __all__ = [
@@ -18,10 +18,12 @@ __all__ = [
     "Event",
     "Evidence",
     "RankCycles",
+    "Split",
     "SplitPart",
     "StageMeans",
     "Status",
     "Trace",
     "causes",
     "split",
+    "split_of",
 ]

@@ -11,8 +11,9 @@ from fnmatch import fnmatchcase
 
 from cyclewatch.config.causes import CausalGraph, CauseKind, Direction, Sign, Size
 from cyclewatch.detectors.attribution.evidence import Event, Evidence, Trace
-from cyclewatch.detectors.attribution.growth import WAIT, WHOLE, Growth
+from cyclewatch.detectors.attribution.growth import WHOLE, Growth
 from cyclewatch.detectors.attribution.sentences import changed, happened
+from cyclewatch.detectors.attribution.split import WAIT
 from cyclewatch.detectors.attribution.traces import SLACK_NS, Change, change_of, slack_ns
 
 _DEVICE_LABELS = ("gpu", "disk", "interface", "device", "package")

@@ -1,5 +1,6 @@
 """How much longer each part of the cycle became, and how much of that a cause may have added."""
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,9 +9,9 @@ import numpy as np
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.config.causes import Way
 from cyclewatch.detectors.attribution.evidence import Evidence, StageMeans
+from cyclewatch.detectors.attribution.split import GPU_WAITS, UNEXPLAINED, WAIT
 from cyclewatch.detectors.split_part import SplitPart
 
-WAIT = "wait"
 HOST_STAGES = tuple(stage for stage in STAGES if stage != WAIT)
 WHOLE = "step"
 """The one part of a change of which no cycles are at hand."""
@@ -52,24 +53,31 @@ class Growth:
         return sum(max(part.delta_us, 0.0) for part in self.parts.values())
 
     def named(self, lengthens: Iterable[str]) -> tuple[str, ...]:
-        """The parts that these words of causes.toml mean here."""
+        """The parts that these words of causes.toml mean here; of a change without cycles, the whole step."""
         found: dict[str, None] = {}
         for word in lengthens:
-            found.update(dict.fromkeys(self._meant(word)))
-        if found and WHOLE in self.parts:
-            return (WHOLE,)
+            found.update(dict.fromkeys((WHOLE,) if WHOLE in self.parts else self._meant(word)))
         return tuple(name for name in found if name in self.parts)
 
+    @property
+    def host(self) -> tuple[str, ...]:
+        """The parts in which the host is at work, or the GPU waits for it; on a CPU the kernels are the host's work."""
+        if self.synchronous:
+            return tuple(name for name in self.parts if name not in {WHOLE, UNEXPLAINED})
+        return tuple(name for name in self.parts if name in HOST_STAGES or name in GPU_WAITS)
+
     def _meant(self, word: str) -> tuple[str, ...]:
-        device = tuple(name for name in self.parts if name not in HOST_STAGES) if not self.synchronous else ()
+        device = tuple(name for name in self.parts if name not in {*self.host, UNEXPLAINED})
         match word:
             case "host":
-                return HOST_STAGES
+                return self.host
             case "device":
                 return device
             case "communication" | "copies":
                 shown = tuple(name for name in _SHOWN_BY_PROFILES[word] if name in self.parts)
                 return shown or device
+            case "launch" if self.synchronous:
+                return self.host
             case _:
                 return (word,)
 
@@ -81,7 +89,7 @@ class Growth:
         """By how much the host stages became longer in this way; without a limit where that is not known."""
         if self.busy_us is None or way is Way.EITHER:
             return float("inf")
-        host_us = self.room_us([name for name in HOST_STAGES if name in self.parts])
+        host_us = self.room_us(self.host)
         busy_us = min(max(self.busy_us, 0.0), host_us)
         return busy_us if way is Way.BUSY else host_us - busy_us
 
@@ -90,7 +98,7 @@ class Growth:
         return min(max(time_us / self.grown_us, 0.0), 1.0) if self.grown_us > 0 else 0.0
 
 
-_SHOWN_BY_PROFILES = {"communication": ("communication",), "copies": ("memcpy", "memset")}
+_SHOWN_BY_PROFILES = {"communication": ("communication",), "copies": ("memcpy", "memset", "copying")}
 
 
 def growth_of(evidence: Evidence, parts: Sequence[SplitPart]) -> Growth:
@@ -104,9 +112,9 @@ def growth_of(evidence: Evidence, parts: Sequence[SplitPart]) -> Growth:
 
 def _busy_us(evidence: Evidence, growth: Growth) -> float | None:
     before, after = on_cpu(evidence.before), on_cpu(evidence.after)
-    host_us = growth.room_us([name for name in HOST_STAGES if name in growth.parts])
+    host_us = growth.room_us(growth.host)
     wait = growth.parts.get(WAIT)
-    waited_us = abs(wait.delta_us) if wait is not None else 0.0
+    waited_us = abs(wait.delta_us) if wait is not None else 0.0 if growth.synchronous else math.inf
     if not np.isfinite(after - before) or waited_us > _WAIT_MATTERS * host_us:
         return None
     return after * growth.after_us - before * growth.before_us

@@ -12,8 +12,7 @@ import numpy as np
 from cyclewatch.config.causes import CausalGraph
 from cyclewatch.detectors.attribution.candidates import Candidate
 from cyclewatch.detectors.attribution.evidence import Evidence, RankCycles
-from cyclewatch.detectors.attribution.growth import WAIT
-from cyclewatch.detectors.attribution.split import split
+from cyclewatch.detectors.attribution.split import WAIT, split
 from cyclewatch.detectors.split_part import SplitPart
 
 _LEAST_GAP = 0.3

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cyclewatch.config.causes import CausalGraph, Layer, Way
 from cyclewatch.detectors.attribution.candidates import Candidate
-from cyclewatch.detectors.attribution.growth import HOST_STAGES, Growth
+from cyclewatch.detectors.attribution.growth import Growth
 
 _LEAST_LEFT = 0.2
 """Part of the slowdown that must be left for a candidate without a size to be given it."""
@@ -114,7 +114,7 @@ class _Rooms:
     def left_us(self, candidate: Candidate) -> float:
         """What this candidate could still be given."""
         names = self._growth.named(candidate.kind.lengthens)
-        on_host = sum(self._parts[name] for name in names if name in HOST_STAGES)
+        on_host = sum(self._parts[name] for name in names if name in self._growth.host)
         elsewhere = sum(self._parts[name] for name in names) - on_host
         way = candidate.kind.way
         return elsewhere + (on_host if way is Way.EITHER else min(on_host, self._ways[way]))
@@ -142,7 +142,7 @@ class _Rooms:
         for name in names:
             given_us = taken_us * self._parts[name] / whole_us
             self._parts[name] -= given_us
-            on_host_us += given_us if name in HOST_STAGES else 0.0
+            on_host_us += given_us if name in self._growth.host else 0.0
         if candidate.kind.way is not Way.EITHER:
             self._ways[candidate.kind.way] = max(self._ways[candidate.kind.way] - on_host_us, 0.0)
         return taken_us

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from cyclewatch.config.causes import CausalGraph, Way
 from cyclewatch.detectors.attribution.candidates import Candidate, Readings
-from cyclewatch.detectors.attribution.growth import HOST_STAGES, WAIT, Growth
+from cyclewatch.detectors.attribution.growth import Growth
 from cyclewatch.detectors.attribution.sentences import grown
+from cyclewatch.detectors.attribution.split import GPU_WAITS, WAIT
 from cyclewatch.detectors.split_part import SplitPart
 
 _LEAST_SHARE = 0.2
@@ -46,6 +47,10 @@ def symptoms(growth: Growth) -> Iterator[Symptom]:
     Where the CPU time of the scheduler's thread is known, the growth of the host stages is told apart into time in
     which it computed and time in which it was off the CPU: asleep, blocked, or waiting for one.
     """
+    idle_us = growth.room_us([name for name in GPU_WAITS if name in growth.parts])
+    if growth.share(idle_us) >= _LEAST_SHARE:
+        proof = f"idle {idle_us / 1e3:+.3f} of {growth.total_us / 1e3:+.3f} ms"
+        yield Symptom("gpu_idle", "the GPU waits for the host", growth.share(idle_us), located=False, proof=(proof,))
     for stage, text in STAGE_TEXT.items():
         part = growth.parts.get(stage)
         if part is None or growth.share(part.delta_us) < _LEAST_SHARE:
@@ -59,7 +64,7 @@ def symptoms(growth: Growth) -> Iterator[Symptom]:
 
 
 def _by_way(part: SplitPart, text: str, proof: str, growth: Growth) -> Iterator[Symptom]:
-    host_us = growth.room_us([name for name in HOST_STAGES if name in growth.parts])
+    host_us = growth.room_us(growth.host)
     ways = (
         (Way.BLOCKED, "the scheduler thread is off the CPU longer", True),
         (Way.BUSY, "the scheduler thread computes longer", False),
