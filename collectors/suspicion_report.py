@@ -31,9 +31,9 @@ class SuspicionReportError(ValueError):
     """The file is no such report; the message is one sentence that names the file, the reason and the mend."""
 
 
-def is_suspicion_report(text: str) -> bool:
-    """Whether a text looks like one, by its table's columns."""
-    return any(_is_detail(table) for table in tables(text[:MAX_BYTES]))
+def looks_like_suspicion_report(head: bytes) -> bool:
+    """Whether a file that begins so is worth reading as one: Markdown, which no profile is."""
+    return head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in {b"#", b"|"} or b"Suspicion Score" in head
 
 
 def read_suspicion_report(path: Path) -> SuspicionReport:
@@ -78,7 +78,7 @@ def parse_suspicion_report(text: str) -> SuspicionReport:
         raise SuspicionReportError("its table of functions has no row with numbers: was the report cut off?")
     warnings = []
     if unread:
-        warnings.append(f"{unread} rows of its table cannot be read and were left out")
+        warnings.append(f"rows of its table that cannot be read, and were left out: {unread}")
     if len(rows) == MAX_ROWS:
         warnings.append(f"only the first {MAX_ROWS:,} rows of its table were read")
     title = next((line.lstrip("# ").strip() for line in text.splitlines() if line.startswith("# ")), "")

@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,13 +12,17 @@ from cyclewatch.config.catalogues import ReportName, report_functions, report_me
 from cyclewatch.detectors.attribution import Evidence, Trace
 from cyclewatch.detectors.normal import normal_quantile
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.suspicion_shares import SharesReading, is_gpu
+from cyclewatch.detectors.split_part import SplitPart
+from cyclewatch.detectors.suspicion_shares import REST, SharesReading, is_gpu
 
 STARTED_AT_NS = 10**18
 """Where the run after begins: a report tells no time."""
 
+HOST = "rest"
+"""The stage of the cycle as which attribution takes what is beside the kernels."""
+
 _SECOND = 10**9
-_SAMPLES = 24
+_SAMPLES = 25
 _P_VALUE_MAX = 0.05
 _Z_MIN = 3.0
 
@@ -37,6 +42,11 @@ def evidence_of_report(report: SuspicionReport, shares: SharesReading) -> Eviden
         traces=tuple(_traces(report.rows)),
         slower=shares.slower,
     )
+
+
+def parts_of_report(shares: SharesReading) -> tuple[SplitPart, ...]:
+    """The split of a report for attribution: what is beside the kernels is the host's; empty where it is not known."""
+    return tuple(replace(part, part=HOST) if part.part == REST else part for part in shares.parts)
 
 
 def changed(change: Change) -> bool:
@@ -80,7 +90,8 @@ def _trace(name: str, labels: dict[str, str], change: Change, scale: float) -> T
 def _samples(mean: float, spread: float) -> Floats:
     """Values of this mean and standard deviation, shape (_SAMPLES,), in no order that could be taken for a trend."""
     scores = normal_quantile((np.arange(_SAMPLES) + 0.5) / _SAMPLES)
-    mixed = scores[np.arange(_SAMPLES) * 7 % _SAMPLES]  # 7 and 24 have no divisor in common
+    # From the middle on in steps of 7, which has no divisor in common with 25.
+    mixed = scores[(_SAMPLES // 2 + 7 * np.arange(_SAMPLES)) % _SAMPLES]
     samples: Floats = mean + spread * mixed / scores.std(ddof=1)
     return samples
 

@@ -76,6 +76,8 @@ def load(path: Path = SHIPPED) -> Recording:
         line, _, body = data.partition(b"\n")
         header = json.loads(line)
         count = int(header["count"])
+        if not 0 < count <= len(body):
+            raise ValueError(f"{count} records in {len(body)} bytes")  # noqa: TRY301 (as all that is wrong with it)
         records = np.zeros(count, RECORD)
         at = 0
         for name in _COLUMNS:

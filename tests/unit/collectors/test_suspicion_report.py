@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cyclewatch.collectors.suspicion_report import (
     MAX_BYTES,
     SuspicionReportError,
-    is_suspicion_report,
+    looks_like_suspicion_report,
     parse_suspicion_report,
     read_suspicion_report,
 )
@@ -46,7 +46,7 @@ def test_a_name_with_a_bar_in_it_stays_whole() -> None:
 
 
 def test_rows_that_are_cut_off_are_counted() -> None:
-    assert read_suspicion_report(REPORT).warnings == ("1 rows of its table cannot be read and were left out",)
+    assert read_suspicion_report(REPORT).warnings == ("rows of its table that cannot be read, and were left out: 1",)
 
 
 def test_columns_may_come_in_another_order_and_spelling() -> None:
@@ -98,10 +98,16 @@ def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_any_text_is_a_report_or_refused(noise: str, place: int) -> None:
     for text in (noise, TEXT[:place] + noise + TEXT[place:]):
         try:
-            parse_suspicion_report(text)
+            assert parse_suspicion_report(text).rows
         except SuspicionReportError:
             continue
-        assert is_suspicion_report(text)
+
+
+def test_a_report_is_told_from_a_profile_by_its_beginning() -> None:
+    assert looks_like_suspicion_report(TEXT.encode()[:100])
+    assert looks_like_suspicion_report(b"a preface\n" + TEXT.encode())
+    assert not looks_like_suspicion_report(b'{"traceEvents": []}')
+    assert not looks_like_suspicion_report(b" ** CUDA GPU Kernel Summary (cuda_gpu_kern_sum):")
 
 
 def test_the_source_document_is_read_whole() -> None:
