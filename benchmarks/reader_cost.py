@@ -58,9 +58,11 @@ class NoHistory:
         """Nothing saved."""
         del key
 
-    def evidence(self, run: Run, rank: str, phase: str, span_ns: tuple[int, int], *, synchronous: bool) -> Evidence:
+    def evidence(
+        self, run: Run, rank: str, phase: str, began_ns: int, span_ns: tuple[int, int], *, synchronous: bool
+    ) -> Evidence:
         """Nothing known."""
-        del run, phase
+        del run, phase, began_ns
         return Evidence(span_ns[0], rank, before=(), after=(), synchronous=synchronous)
 
 

@@ -31,8 +31,10 @@ class History(Protocol):
         """Saved state of a detector."""
         ...
 
-    def evidence(self, run: Run, rank: str, phase: str, span_ns: tuple[int, int], *, synchronous: bool) -> Evidence:
-        """What is known of a regression from its beginning until now, `span_ns`, and of the time before it."""
+    def evidence(
+        self, run: Run, rank: str, phase: str, began_ns: int, span_ns: tuple[int, int], *, synchronous: bool
+    ) -> Evidence:
+        """What is known of the time before a regression began, and of the time at its present level, `span_ns`."""
         ...
 
 
@@ -127,8 +129,7 @@ class Judge:
         """Store a regression that is new or altered, with what is known of its cause."""
         regression = one.regression
         if regression.state is not State.RESOLVED:
-            span_ns = regression.started_at_ns, one.change.detected_at_ns
-            watch.note(regression.kind, self._findings(track, watch.key.phase, span_ns))
+            watch.note(regression.kind, self._findings(track, watch.key.phase, one))
         _store_regression(track, watch, regression, unit)
         found = watch.findings(regression.kind)
         if one.is_new and regression.state is State.OPEN:
@@ -146,9 +147,13 @@ class Judge:
             cause=found.causes[0]["subject"] if found.causes else "not shown",
         )
 
-    def _findings(self, track: RingTrack, phase: str, span_ns: tuple[int, int]) -> Findings:
+    def _findings(self, track: RingTrack, phase: str, one: Found) -> Findings:
+        """What is behind a regression, as far as is known by now."""
+        began_ns, span_ns = one.regression.started_at_ns, (one.change.started_at_ns, one.change.detected_at_ns)
         try:
-            evidence = self._history.evidence(track.run, track.rank, phase, span_ns, synchronous=track.synchronous)
+            evidence = self._history.evidence(
+                track.run, track.rank, phase, began_ns, span_ns, synchronous=track.synchronous
+            )
         except SQLAlchemyError as error:
             log.warning("the store does not answer; the cause is not shown", reason=reason_of(error))
             return Findings()

@@ -53,19 +53,24 @@ class Stretch:
 
 
 def evidence_of(
-    connection: Connection, run: Run, rank: str, phase: str, span_ns: tuple[int, int], *, synchronous: bool
+    connection: Connection,
+    run: Run,
+    rank: str,
+    phase: str,
+    began_ns: int,
+    span_ns: tuple[int, int],
+    *,
+    synchronous: bool,
 ) -> Evidence:
-    """What is known of a regression from its beginning until now, and of the time before it.
+    """What is known of the time before a regression began, and of the time at its present level, `span_ns` (UTC).
 
-    `span_ns` is that time (UTC). Cycles are those of up to ten minutes on either side, readings those of five.
-
-    While a server was down, for an update of the driver or of the node, nothing was measured: what changed in that
-    time may be behind a regression that begins when the server is back, however long it took. So what came before ends
-    with the last window before it, as if the time in between had not been.
+    Cycles are those of up to ten minutes on either side, readings those of five. While a server was down, for an update
+    of the driver or of the node, nothing was measured: what changed in that time may be behind a regression that begins
+    when the server is back, however long it took. So what came before ends with the last window before it.
     """
     start_ns, end_ns = span_ns[0], min(span_ns[1], span_ns[0] + _CYCLES_NS) + 1
-    last_ns = _last_window_ns(connection, run, rank, phase, start_ns - _EVENT_MARGIN_NS)
-    until_ns = start_ns if last_ns >= start_ns - _CYCLES_NS else last_ns + 1
+    last_ns = _last_window_ns(connection, run, rank, phase, began_ns - _EVENT_MARGIN_NS)
+    until_ns = began_ns if last_ns >= began_ns - _CYCLES_NS else last_ns + 1
     before = Stretch(run.target, until_ns - _CYCLES_NS, until_ns, run.fingerprint)
     after = Stretch(run.target, start_ns, end_ns, run.fingerprint)
     near_before = replace(before, from_ns=until_ns - _READINGS_NS)

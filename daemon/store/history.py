@@ -85,10 +85,12 @@ class StoreHistory:
                 row.key: RingPosition(row.key, row.next_sequence, row.last_window) for row in connection.execute(query)
             }
 
-    def evidence(self, run: Run, rank: str, phase: str, span_ns: tuple[int, int], *, synchronous: bool) -> Evidence:
-        """What is known of a regression from its beginning until now, `span_ns`, and of the time before it."""
+    def evidence(
+        self, run: Run, rank: str, phase: str, began_ns: int, span_ns: tuple[int, int], *, synchronous: bool
+    ) -> Evidence:
+        """What is known of the time before a regression began, and of the time at its present level, `span_ns`."""
         with self._engine.connect() as connection:
-            return evidence_of(connection, run, rank, phase, span_ns, synchronous=synchronous)
+            return evidence_of(connection, run, rank, phase, began_ns, span_ns, synchronous=synchronous)
 
     def evidence_between(self, rank: str, phase: str, before: Stretch, after: Stretch) -> Evidence:
         """What is known of two stretches of time, of one server or of two."""

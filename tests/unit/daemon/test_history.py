@@ -32,7 +32,14 @@ class Past:
         self._watched.writer.write(Unit(0, runs=runs, **parts))
 
     def evidence(self, **changes: Any) -> Evidence:
-        place: dict[str, Any] = {"rank": "tp0", "phase": "decode", "span_ns": SPAN_NS, "synchronous": False, **changes}
+        place: dict[str, Any] = {
+            "rank": "tp0",
+            "phase": "decode",
+            "span_ns": SPAN_NS,
+            "began_ns": BEGAN_NS,
+            "synchronous": False,
+            **changes,
+        }
         return self._watched.history.evidence(RUN, **place)
 
     def between(self, before: Stretch, after: Stretch) -> Evidence:
@@ -137,10 +144,22 @@ def test_the_time_in_which_a_server_was_down_is_left_out(past: Past) -> None:
     past.note(
         windows=[window(early_s + 10_000), window(11_000)], samples=[sample(early_s + 10_000, 0.1), sample(11_000, 0.2)]
     )
-    evidence = past.evidence(span_ns=(11_000 * SECOND, 11_040 * SECOND))
+    evidence = past.evidence(began_ns=11_000 * SECOND, span_ns=(11_000 * SECOND, 11_040 * SECOND))
     assert [one.count for one in evidence.before] == [10]
     assert evidence.traces[0].values.tolist() == [0.1, 0.2]
     assert evidence.traces[0].at_ns[0] == 11_000 * SECOND - 1
+
+
+def test_what_has_changed_again_is_held_against_the_time_before_it_began(past: Past) -> None:
+    """Of a regression that has grown, only the time since then counts as after."""
+    past.note(
+        windows=[window(990), window(1000, count=5), window(1060, count=7)],
+        samples=[sample(990, 0.1), sample(1000, 0.5), sample(1060, 0.9)],
+    )
+    evidence = past.evidence(span_ns=(1060 * SECOND, 1100 * SECOND))
+    assert [one.count for one in (*evidence.before, *evidence.after)] == [10, 7]
+    assert evidence.traces[0].values.tolist() == [0.1, 0.9]
+    assert evidence.traces[0].at_ns.tolist() == [1050 * SECOND, 1060 * SECOND]
 
 
 def test_two_stretches_of_time_are_compared_as_if_the_one_followed_the_other(past: Past) -> None:
