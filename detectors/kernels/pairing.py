@@ -18,6 +18,7 @@ class Calls:
     """All calls of one kernel in one phase of one profile, over devices and spellings; None is not told."""
 
     identity: KernelIdentity
+    kind: KernelKind
     phase: str
     calls: int
     total_ns: int
@@ -94,7 +95,7 @@ def _gathered(uses: Iterable[KernelUse], *, by_phase: bool, same_tool: bool) -> 
         key = identity.key if same_tool else _copy_key(identity.key, use.kind)
         phase = use.phase if by_phase else ""
         spread = (use.min_ns, use.max_ns, use.median_ns, use.std_ns if use.calls > 1 else None)
-        gathered[key, phase].append(Calls(identity, phase, use.calls, use.total_ns, *spread))
+        gathered[key, phase].append(Calls(identity, use.kind, phase, use.calls, use.total_ns, *spread))
     return {place: _joined(calls) for place, calls in gathered.items()}
 
 
@@ -140,6 +141,7 @@ def _joined(calls: Sequence[Calls]) -> Calls:
     longest = [one.max_ns for one in calls if one.max_ns is not None]
     return Calls(
         identity=largest.identity,
+        kind=largest.kind,
         phase=largest.phase,
         calls=count,
         total_ns=total_ns,
