@@ -125,6 +125,12 @@ class RingTap:
         assert len(chosen) > 20
         return float(np.median(chosen["cycle_ns"])) / 1e6
 
+    def mean_decode_ms(self, from_ns: int, to_ns: int) -> float:
+        """Mean decode cycle."""
+        chosen = self._decode(from_ns, to_ns)
+        assert len(chosen) > 20
+        return float(chosen["cycle_ns"].mean()) / 1e6
+
     def require_pace(self, from_ns: int, to_ns: int) -> None:
         """The machine kept its pace in this stretch, as the medians of 5 s of decode cycles show it.
 

@@ -2,7 +2,7 @@
 
     with ControlGroup() as group:
         group.adopt(server)
-        with group.hogs(4):
+        with group.hogs(2):
             ...
 
 Only processes that were started here, or belong to the server that was handed over, are touched. A hog ends by itself
@@ -25,8 +25,11 @@ from typing import Final, Self
 from sglang_cpu.server import SGLangServer
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
-WEIGHT: Final = 16
-"""How many times the usual share of the CPUs a server's group gets: other work on the machine is no fault."""
+WEIGHT: Final = 2
+"""How many times the usual share of the CPUs a server's group gets: other work on the machine is no fault.
+
+With much more than that, hogs in the group would leave nothing to the daemon that watches.
+"""
 
 # The parent's number changes when the parent ends.
 _HOG: Final = """

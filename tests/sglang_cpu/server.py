@@ -121,6 +121,7 @@ class SGLangServer:
         start_timeout: float = 180.0,
         stop_timeout: float = 20.0,
     ) -> None:
+        self.venv = venv
         self.version = version
         self.workdir = workdir.absolute()  # the server runs in it
         self.port = free_port() if port is None else port

@@ -1,0 +1,165 @@
+"""A real SGLang under the eyes of a real daemon, and one fault after the other."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import recorded_faults
+from cyclewatch.daemon.store.database import open_database
+from cyclewatch.daemon.store.evidence import Stretch
+from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.detectors.attribution import Evidence
+from daemon_process import Daemon
+from sglang_cpu.faults import ControlGroup
+from sglang_cpu.server import SGLangServer
+from sglang_cpu.traffic import Traffic
+from sglang_lab import RingTap
+
+CONCURRENCY = 4
+DETECTION = {"reference_s": 30, "warmup_s": 5, "min_effect": 0.3, "persistence_s": 10, "false_alarms_per_hour": 1}
+"""The minimum effect stands far above what a shared machine does to a server by itself."""
+
+SETTINGS = "[host]\ninterval_s = 2\nlook_interval_s = 5\nsurvey_interval_s = 10\n"
+"""Readings closer together than by default, since a fault lasts a minute here."""
+
+BASELINE_S, OPEN_S, NAMED_S, RESOLVED_S = 150, 90, 60, 120
+_BEFORE_NS = 300 * 10**9
+_RECORDED_S = 30
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the daemon said of a fault, and what the cycles said: `truth` is how much longer a decode became."""
+
+    regression: dict[str, Any]
+    truth: float
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of its causes, in order."""
+        return [cause["kind"] for cause in self.regression["causes"]]
+
+    def __str__(self) -> str:
+        causes = [(one["kind"], one["share"], one["status"], one["evidence"]) for one in self.regression["causes"]]
+        return f"truth {self.truth:+.0%}, found {self.regression['effect']:+.0%}: {causes}"
+
+
+class FaultLab:
+    """A server in a control group of its own, with steady traffic, watched by a daemon whose baseline stands."""
+
+    def __init__(self, server: SGLangServer, group: ControlGroup, rings: Path, directory: Path) -> None:
+        self.server = server
+        self.group = group
+        self.daemon = Daemon(directory, rings, DETECTION, SETTINGS)
+        self.traffic = Traffic(server.base_url, concurrency=CONCURRENCY, seconds=3600)
+        self.tap = RingTap(rings, CONCURRENCY)
+
+    @contextmanager
+    def running(self) -> Iterator["FaultLab"]:
+        """Run all of it; the baseline stands when this begins."""
+        with ExitStack() as stack:
+            for part in (self.tap, self.traffic, self.daemon):
+                stack.enter_context(part)
+            self.daemon.wait_for(lambda: self._progress() == 1.0, BASELINE_S, "settled")
+            time.sleep(10)
+            yield self
+
+    def _progress(self) -> float:
+        phase = self.daemon.phase("decode")
+        return 0.0 if phase is None else phase.baseline_progress
+
+    def is_open(self) -> bool:
+        """Whether a regression of the decode phase is open."""
+        phase = self.daemon.phase("decode")
+        return phase is not None and phase.regression_open
+
+    def stays_quiet(self, seconds: float) -> None:
+        """Fail if a regression opens in this time, of whatever phase."""
+        known = self.known()
+        time.sleep(seconds)
+        assert self.known() == known
+
+    def known(self) -> set[int]:
+        """The numbers of all regressions that the daemon ever found."""
+        return {one["id"] for one in self.daemon.regressions()}
+
+    def effect_of(self, fault: AbstractContextManager[object], seconds: float) -> float:
+        """How much longer a decode becomes by a fault that lasts so long."""
+        before_ms = self.tap.mean_decode_ms(time.monotonic_ns() - int(seconds * 1e9), time.monotonic_ns())
+        with fault:
+            time.sleep(seconds)
+            return (
+                self.tap.mean_decode_ms(time.monotonic_ns() - int(seconds * 1e9), time.monotonic_ns()) / before_ms - 1
+            )
+
+    def suffer(
+        self, fault: AbstractContextManager[object], expected: Sequence[str], record_to: Path | None, injected: str
+    ) -> Found:
+        """Inject a fault, wait until it is found and named, end it, and wait until that is found too."""
+        before_ms = self.tap.mean_decode_ms(time.monotonic_ns() - 20 * 10**9, time.monotonic_ns())
+        with fault:
+            began_ns = time.monotonic_ns()
+            self.daemon.wait_for(self.is_open, OPEN_S, f"open ({injected})")
+            deadline = time.monotonic() + NAMED_S
+            while (found := self._open_regression())["causes"][:1] and found["causes"][0]["kind"] not in expected:
+                if time.monotonic() > deadline:
+                    break
+                time.sleep(3)
+            if record_to is not None:
+                time.sleep(_RECORDED_S)
+            after_ms = self.tap.mean_decode_ms(began_ns + 2 * 10**9, time.monotonic_ns())
+            told = Found(found, after_ms / before_ms - 1)
+            if record_to is not None:
+                self._record(record_to, told, expected, injected)
+        self.daemon.wait_for(lambda: not self.is_open(), RESOLVED_S, f"resolved ({injected})")
+        print(f"{injected}: {told}")
+        return told
+
+    def evidence_across(self, before_ns: tuple[int, int], after_ns: tuple[int, int]) -> Evidence:
+        """What the store knows of two stretches of time (UTC), whatever configuration ran."""
+        with self._history() as history:
+            target = self.server.base_url.removeprefix("http://")
+            return history.evidence_between("tp0", "decode", Stretch(target, *before_ns), Stretch(target, *after_ns))
+
+    def _open_regression(self) -> dict[str, Any]:
+        """The open one of the decode phase, which the store has a moment after the metrics."""
+        for _ in range(5):
+            found = [one for one in self.daemon.regressions() if one["phase"] == "decode" and one["state"] == "open"]
+            if found:
+                return found[0]
+            time.sleep(1)
+        raise AssertionError("an open regression is not in the store")
+
+    def _record(self, path: Path, told: Found, expected: Sequence[str], injected: str) -> None:
+        """Write what the store knows of the fault, with where it comes from."""
+        began = datetime.fromisoformat(told.regression["started_at"])
+        start_ns = int(began.timestamp() * 1e3) * 10**6
+        evidence = self.evidence_across((start_ns - _BEFORE_NS, start_ns), (start_ns, time.time_ns()))
+        provenance = {
+            "injected": injected,
+            "effect": round(told.truth, 3),
+            "sglang": self.server.version,
+            "date": datetime.now(UTC).date().isoformat(),
+            "machine": "Linux x86-64, 2 shared cores, no GPU",
+        }
+        recorded_faults.save(path, evidence, expected, provenance)
+
+    @contextmanager
+    def second_server(self, workdir: Path) -> Iterator[SGLangServer]:
+        """Another server on the same cores, which nobody watches, with traffic of its own."""
+        with SGLangServer(self.server.venv, self.server.version, workdir) as other:
+            self.group.adopt(other)
+            with Traffic(other.base_url, concurrency=CONCURRENCY, seconds=600, seed=1):
+                yield other
+
+    @contextmanager
+    def _history(self) -> Iterator[StoreHistory]:
+        engine = open_database(f"sqlite:///{self.daemon.directory / 'cyclewatch.db'}", create=False)
+        try:
+            yield StoreHistory(engine)
+        finally:
+            engine.dispose()
