@@ -11,7 +11,7 @@ from cyclewatch.detectors.kernels.families import Family
 from cyclewatch.detectors.kernels.pace import Pace
 from cyclewatch.detectors.kernels.pairing import Calls, Pair
 
-_SAME_KERNELS_MIN = 0.25
+_SAME_KERNELS_MIN = 0.5
 _SAME_FAMILIES_MIN = 0.8
 _SAME_LAYERS = math.log(1.05)
 _SAME_FACTOR = math.log(1.01)
@@ -66,11 +66,11 @@ def _kernels(pairs: Sequence[Pair]) -> Iterator[str]:
     if not old or not new:
         return
     both = [(pair.before, pair.after) for pair in pairs if pair.before and pair.after]
-    common = min(_calls(one for one, _ in both) / _calls(old), _calls(one for _, one in both) / _calls(new))
+    common = min(_share([one for one, _ in both], old), _share([one for _, one in both], new))
     one, other = _families(old), _families(new)
     alike = sum(min(one[family], other[family]) for family in Family)
     if common < _SAME_KERNELS_MIN and alike < _SAME_FAMILIES_MIN:
-        yield f"{common:.0%} of their calls are of kernels that both have: another model, or other software"
+        yield f"{common:.0%} of their work is done by kernels that both have: another model, or other software"
 
 
 def _layers(pairs: Sequence[Pair], pace: Pace) -> Iterator[str]:
@@ -108,6 +108,12 @@ def _batches(before: Profile, after: Profile) -> Iterator[str]:
 
 def _calls(kernels: Iterable[Calls]) -> int:
     return sum(one.calls for one in kernels)
+
+
+def _share(some: Sequence[Calls], kernels: Sequence[Calls]) -> float:
+    """Of the calls or of the time, whichever is less, 0 to 1."""
+    whole_ns = sum(one.total_ns for one in kernels) or 1
+    return min(_calls(some) / _calls(kernels), sum(one.total_ns for one in some) / whole_ns)
 
 
 def _families(kernels: Sequence[Calls]) -> dict[Family, float]:

@@ -80,7 +80,7 @@ def compare_profiles(before: Profile, after: Profile) -> ProfileComparison:
         families=_family_changes(common, steps),
         substitutions=() if reasons else substitutions(kernels),
         phases=phase_splits(*recorded, steps, by_phase=by_phase),
-        uniform=uniform_change(kernels),
+        uniform=None if reasons else uniform_change(kernels),
     )
 
 

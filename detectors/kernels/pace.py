@@ -28,7 +28,8 @@ _EVERY_CYCLE = 0.9
 class Pace:
     """How many units each profile has, by phase and as a whole (before, after).
 
-    `exact` tells that calls a unit are not blurred by chance or edges. `mix` bounds the log ratio of calls that other shares of the server's phases can make.
+    `exact` tells that calls a unit are not blurred by chance or edges; `mix` bounds the log ratio of calls that other
+    shares of the server's phases can make.
     """
 
     unit: Unit

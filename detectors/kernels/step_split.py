@@ -19,7 +19,7 @@ COPYING, WAITING, BETWEEN, IDLE = "copying", "waiting_for_host", "between_kernel
 OUTSIDE = "outside_of_steps"
 UNEXPLAINED = "unexplained"
 _LAST = (OVERLAP, COPYING, WAITING, BETWEEN, IDLE, OUTSIDE, UNEXPLAINED)
-_ROUNDING_NS = 1.0
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,12 @@ def _time_ns(split: PhaseSplit) -> float:
 
 
 def _split(phase: str, old: _Side, new: _Side) -> PhaseSplit:
-    names = {name for side in (old, new) for name, time_ns in side.parts_ns.items() if abs(time_ns) > _ROUNDING_NS}
+    names = {
+        name
+        for side in (old, new)
+        for name, time_ns in side.parts_ns.items()
+        if abs(time_ns) > _ROUNDING * side.whole_ns
+    }
     size = {name: -max(old.parts_ns.get(name, 0.0), new.parts_ns.get(name, 0.0)) for name in names}
     ordered = sorted(names, key=lambda name: (_LAST.index(name) if name in _LAST else -1, size[name], name))
     parts = tuple(
