@@ -72,10 +72,11 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class EventSign:
-    """A change or happening that shows a cause, by patterns of its kind and subject."""
+    """A change or happening that shows a cause, by patterns of its kind and subject; `alone`: only without others."""
 
     kind: str
     subject: str
+    alone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +193,10 @@ def _sign(table: Mapping[str, Any], name: str) -> Sign:
 
 
 def _event(table: Mapping[str, Any], name: str) -> EventSign:
-    _only(table, {"kind", "subject"}, f"{name}: an event")
-    if len(table) < 2:  # noqa: PLR2004 (both of them)
+    _only(table, {"kind", "subject", "alone"}, f"{name}: an event")
+    if "kind" not in table or "subject" not in table:
         raise CausesError(f"{name}: an event needs a kind and a subject")
-    return EventSign(table["kind"], table["subject"])
+    return EventSign(**table)
 
 
 def _resolved(kind: CauseKind, names: Sequence[str]) -> CauseKind:

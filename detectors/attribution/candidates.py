@@ -5,11 +5,12 @@ to say; here its reading becomes the time that it can have added to a cycle.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from cyclewatch.config.causes import CausalGraph, CauseKind, Direction, Sign, Size
+from cyclewatch.config.causes import CausalGraph, CauseKind, Direction, EventSign, Sign, Size
 from cyclewatch.detectors.attribution.evidence import Event, Evidence, Trace
 from cyclewatch.detectors.attribution.growth import WHOLE, Growth
 from cyclewatch.detectors.attribution.sentences import changed, happened
@@ -75,6 +76,11 @@ class Readings:
             if change is not None:
                 yield trace, change
 
+    def is_of_another_gpu(self, subject: str) -> bool:
+        """Whether an event's subject (`gpu3`, `gpu3.ecc`) is a GPU that the server surely does not use."""
+        named = re.match(r"gpu(\d+)", subject)
+        return bool(self._gpus) and named is not None and named[1] not in self._gpus
+
     def moved(self, name: str) -> bool | None:
         """Whether any trace of this name changed when the cycle did; None where none was read."""
         changes = [change for _, change in self.of(name)]
@@ -97,7 +103,7 @@ def candidates(evidence: Evidence, readings: Readings, growth: Growth, graph: Ca
         found[kind.kind] = list(_by_device(seen))
         if was_read and not seen:
             still.add(kind.kind)
-    for kind, events in _events_of(evidence, graph):
+    for kind, events in _events_of(evidence, readings, graph):
         proof = tuple(happened(event, evidence.started_at_ns) for event in events)
         found[kind.kind].append(Candidate(kind, "", None, exact=False, weight=1.0, proof=proof))
     return tuple(
@@ -214,19 +220,21 @@ def _merged(ones: Sequence[Candidate]) -> Iterator[Candidate]:
     yield Candidate(first.kind, ", ".join(devices), first.time_us, first.exact, first.weight, proof)
 
 
-def _events_of(evidence: Evidence, graph: CausalGraph) -> Iterator[tuple[CauseKind, list[Event]]]:
+def _events_of(evidence: Evidence, readings: Readings, graph: CausalGraph) -> Iterator[tuple[CauseKind, list[Event]]]:
     """Events that had happened when the change began, each under the first kind that it fits."""
     by_kind: dict[str, list[Event]] = {}
+    alone: dict[str, list[Event]] = {}
     for event in evidence.events:
-        if event.at_ns > evidence.started_at_ns + SLACK_NS:
+        if event.at_ns > evidence.started_at_ns + SLACK_NS or readings.is_of_another_gpu(event.subject):
             continue
-        fitting = (
-            kind.kind
-            for kind in graph.kinds.values()
-            if any(fnmatchcase(event.kind, one.kind) and fnmatchcase(event.subject, one.subject) for one in kind.event)
-        )
-        name = next(fitting, None)
-        if name is not None:
-            by_kind.setdefault(name, []).append(event)
-    for name, events in by_kind.items():
+        for kind in graph.kinds.values():
+            sign = next((one for one in kind.event if _fits(event, one)), None)
+            if sign is not None:
+                (alone if sign.alone else by_kind).setdefault(kind.kind, []).append(event)
+                break
+    for name, events in (by_kind or alone).items():
         yield graph.kinds[name], events
+
+
+def _fits(event: Event, sign: EventSign) -> bool:
+    return fnmatchcase(event.kind, sign.kind) and fnmatchcase(event.subject, sign.subject)

@@ -136,12 +136,11 @@ class _Rooms:
         taken_us = min(time_us, left_us)
         if taken_us <= 0:
             return 0.0
-        names = self._growth.named(candidate.kind.lengthens)
-        whole_us = sum(self._parts[name] for name in names)
-        on_host_us = 0.0
-        for name in names:
-            given_us = taken_us * self._parts[name] / whole_us
+        rest_us, on_host_us = taken_us, 0.0
+        for name in self._growth.named(candidate.kind.lengthens):
+            given_us = min(rest_us, self._parts[name])
             self._parts[name] -= given_us
+            rest_us -= given_us
             on_host_us += given_us if name in self._growth.host else 0.0
         if candidate.kind.way is not Way.EITHER:
             self._ways[candidate.kind.way] = max(self._ways[candidate.kind.way] - on_host_us, 0.0)
