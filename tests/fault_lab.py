@@ -10,8 +10,8 @@ from typing import Any
 
 import recorded_faults
 from cyclewatch.daemon.store.database import open_database
-from cyclewatch.daemon.store.evidence import Stretch
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.detectors.attribution import Evidence
 from daemon_process import Daemon
 from sglang_cpu.faults import ControlGroup

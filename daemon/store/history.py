@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from cyclewatch.daemon.store.evidence import Stretch, evidence_between, evidence_of
+from cyclewatch.daemon.store.evidence import evidence_between, evidence_of
 from cyclewatch.daemon.store.models import (
     ChangeEventRow,
     DetectorStateRow,
@@ -17,6 +17,7 @@ from cyclewatch.daemon.store.models import (
     StatusRow,
 )
 from cyclewatch.daemon.store.run_rows import run_of
+from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import RingPosition, Run, StoredFact
 from cyclewatch.detectors.attribution import Evidence
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cyclewatch.collectors.records import NODE
-from cyclewatch.daemon.store.evidence import Stretch
+from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import ChangeEvent, StoredLevel, StoredSample, StoredWindow, Unit
 from cyclewatch.detectors.attribution import Event, Evidence
 from cyclewatch.detectors.phases import Phase

@@ -1,0 +1,168 @@
+"""What the store has of a stretch of time: cycles, levels and readings, added up and thinned out by the database."""
+
+import json
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import ColumnElement, Connection, Select, func, select
+
+from cyclewatch.collectors.records import NODE, STAGES
+from cyclewatch.daemon.store.models import LevelRow, RunRow, SampleRow, SeriesRow, WindowRow
+from cyclewatch.daemon.store.run_rows import run_of
+from cyclewatch.daemon.store.unit import Run
+from cyclewatch.detectors.attribution import StageMeans, Trace
+from cyclewatch.detectors.phases import Floats, Integers
+
+LEVEL = "cycles.log_ratio"
+"""Name of the trace that is a judged series itself: log(measured / expected) a window."""
+
+_POINTS_MAX = 60
+_FINEST_NS = 10**9
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Time of one server, from `from_ns` up to but not including `to_ns` (UTC).
+
+    `fingerprint` is the configuration that it ran in; None for whatever ran.
+    """
+
+    target: str
+    from_ns: int
+    to_ns: int
+    fingerprint: str | None = None
+
+    def runs(self) -> tuple[ColumnElement[bool], ...]:
+        """What holds of its runs."""
+        of_target = RunRow.target == self.target
+        return (of_target,) if self.fingerprint is None else (of_target, RunRow.fingerprint == self.fingerprint)
+
+
+def ranks_in(connection: Connection, stretch: Stretch) -> set[str]:
+    """All ranks that ran in a stretch."""
+    # By time alone, for which there is an index: with the run, the database would walk through all of its windows.
+    seen = (
+        select(WindowRow.run_id, WindowRow.rank)
+        .where(WindowRow.start_ns >= stretch.from_ns, WindowRow.start_ns < stretch.to_ns)
+        .distinct()
+    )
+    runs = set(connection.execute(select(RunRow.id).where(*stretch.runs())).scalars())
+    return {rank for run_id, rank in connection.execute(seen) if run_id in runs}
+
+
+def cycles_in(connection: Connection, stretch: Stretch, rank: str, phase: str) -> list[StageMeans]:
+    """Mean cycles by load bucket; of all runs of the stretch, so that it reaches back over a restart."""
+    cycle_ns = sum((getattr(WindowRow, f"{stage}_ns") for stage in STAGES[1:]), WindowRow.schedule_ns)
+    time_ns = WindowRow.count * cycle_ns
+    sampled = WindowRow.on_cpu_ratio.is_not(None)
+    query = (
+        select(
+            WindowRow.bucket,
+            func.sum(WindowRow.count),
+            func.sum(time_ns * WindowRow.on_cpu_ratio) / func.nullif(func.sum(time_ns).filter(sampled), 0),
+            *(func.sum(WindowRow.count * getattr(WindowRow, f"{stage}_ns")) for stage in STAGES),
+        )
+        .join(RunRow, RunRow.id == WindowRow.run_id)
+        .where(
+            *stretch.runs(),
+            WindowRow.rank == rank,
+            WindowRow.phase == phase,
+            WindowRow.start_ns >= stretch.from_ns,
+            WindowRow.start_ns < stretch.to_ns,
+        )
+        .group_by(WindowRow.bucket)
+        .order_by(WindowRow.bucket)
+    )
+    return [
+        StageMeans(
+            bucket=bucket,
+            count=int(count),
+            stages_ns=tuple(float(total_ns) / count for total_ns in stages_ns),
+            on_cpu_ratio=math.nan if on_cpu_ratio is None else float(on_cpu_ratio),
+        )
+        for bucket, count, on_cpu_ratio, *stages_ns in connection.execute(query)
+    ]
+
+
+def levels_in(connection: Connection, rank: str, phase: str, before: Stretch, after: Stretch) -> Trace | None:
+    """The levels of both stretches; None where no window was judged."""
+    rows: list[tuple[int, float]] = []
+    for stretch in (before, after):
+        query = (
+            select(LevelRow.start_ns, LevelRow.log_ratio)
+            .join(RunRow, RunRow.id == LevelRow.run_id)
+            .where(
+                *stretch.runs(),
+                LevelRow.rank == rank,
+                LevelRow.phase == phase,
+                LevelRow.start_ns >= stretch.from_ns,
+                LevelRow.start_ns < stretch.to_ns,
+            )
+            .order_by(LevelRow.start_ns)
+        )
+        moved_ns = after.from_ns - stretch.to_ns if stretch is before else 0
+        rows += [
+            (start_ns + moved_ns, log_ratio)
+            for start_ns, log_ratio in connection.execute(query)
+            if log_ratio is not None
+        ]
+    return Trace(LEVEL, {"rank": rank, "phase": phase}, *_columns(rows)) if rows else None
+
+
+def traces_in(connection: Connection, before: Stretch, after: Stretch) -> list[Trace]:
+    """All readings of the servers and their nodes, as means over steps of time."""
+    longest_ns = max(before.to_ns - before.from_ns, after.to_ns - after.from_ns)
+    step_ns = max(-(-longest_ns // _POINTS_MAX), _FINEST_NS)
+    found: dict[tuple[bool, str, str], list[tuple[int, float]]] = defaultdict(list)
+    for stretch in (before, after):
+        boundary_ns = stretch.to_ns if stretch is before else stretch.from_ns
+        moved_ns = after.from_ns - boundary_ns
+        series = _series(connection, stretch.target)
+        for number, at_ns, value in connection.execute(_means(stretch, boundary_ns, step_ns)).all():
+            if number in series:
+                found[series[number]].append((at_ns + moved_ns, value))
+    return [
+        Trace(name, json.loads(labels), *_columns(found[of_node, name, labels]))
+        for of_node, name, labels in sorted(found)
+    ]
+
+
+def _series(connection: Connection, target: str) -> dict[int, tuple[bool, str, str]]:
+    """Number of each series of a server and of its node: whether it is the node's, its name and its labels, as text."""
+    query = select(SeriesRow.id, SeriesRow.target, SeriesRow.name, SeriesRow.labels).where(
+        SeriesRow.target.in_((target, NODE))
+    )
+    return {number: (of == NODE, name, json.dumps(labels)) for number, of, name, labels in connection.execute(query)}
+
+
+def _means(stretch: Stretch, boundary_ns: int, step_ns: int) -> Select[Any]:
+    """Series, time of the first reading and mean, by series and steps of time that are counted from the boundary."""
+    step = (SampleRow.at_ns - boundary_ns) // step_ns
+    return (
+        select(SampleRow.series_id, func.min(SampleRow.at_ns), func.avg(SampleRow.value))
+        # By time alone: so the samples lie together on the disk, while each series is scattered over it.
+        .where(SampleRow.at_ns >= stretch.from_ns, SampleRow.at_ns < stretch.to_ns)
+        .group_by(SampleRow.series_id, step)
+        .order_by(SampleRow.series_id, step)
+    )
+
+
+def _columns(rows: list[tuple[int, float]]) -> tuple[Integers, Floats]:
+    times, values = zip(*rows, strict=True)
+    return np.array(times, np.int64), np.array(values, np.float64)
+
+
+def run_at(connection: Connection, stretch: Stretch, *, last: bool) -> Run | None:
+    """The last or the first run that was seen in a stretch."""
+    order = RunRow.started_at_ns.desc() if last else RunRow.started_at_ns
+    query = (
+        select(RunRow.__table__)
+        .where(*stretch.runs(), RunRow.started_at_ns < stretch.to_ns, RunRow.last_seen_ns >= stretch.from_ns)
+        .order_by(order)
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else run_of(row)
