@@ -69,8 +69,9 @@ def phase_splits(before: Recorded, after: Recorded, pace: Pace, *, by_phase: boo
             splits.append(_split(phase, *(_of_steps(one, phase, detailed=detailed) for one in both)))
         return tuple(sorted(splits, key=lambda one: (-_time_ns(one), one.phase)))
     detailed, spanned = all(one.tells_idle for one in both), all(one.profile.totals.span_ns for one in both)
-    counts = [max(counts.values(), default=1.0) for counts in (pace.before, pace.after)]
-    sides = [_of_all(one, count, spanned=spanned, detailed=detailed) for one, count in zip(both, counts, strict=True)]
+    sides = [
+        _of_all(one, count, spanned=spanned, detailed=detailed) for one, count in zip(both, pace.whole, strict=True)
+    ]
     return (_split("", *sides),)
 
 
