@@ -4,6 +4,7 @@ import typer
 
 from cyclewatch.daemon.cli import (
     backtest,
+    compare,
     configuration,
     demo,
     detect,
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("demo")(demo.demo)
 app.command("status")(status.status)
+app.command("compare", context_settings={"ignore_unknown_options": True})(compare.compare)
 app.command("detect")(detect.detect)
 app.command("backtest")(backtest.backtest)
 app.command("doctor")(doctor.doctor)

@@ -26,6 +26,7 @@ COMMANDS = (
     "demo",
     "detect",
     "backtest",
+    "compare",
     "status",
     "doctor",
     "kernels",

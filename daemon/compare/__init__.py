@@ -1,0 +1,1 @@
+"""`cyclewatch compare`: two runs, profiles, files or stretches of time, side by side."""

@@ -1,0 +1,60 @@
+"""Key findings as sentences."""
+
+from collections.abc import Sequence
+
+from cyclewatch.detectors.attribution import Cause
+from cyclewatch.detectors.split_part import SplitPart
+
+_TIMES = 2.0
+"""From here on a factor is easier to read than a percentage."""
+
+CONSEQUENCE = "a consequence of "
+"""How the evidence of a cause that follows from another one begins."""
+
+_FOLLOWED = 3
+_SAME = 0.005
+"""Changes below this are no change in words; a test that knows the noise says more (`cyclewatch regressions`)."""
+
+
+def duration(time_us: float) -> str:
+    """A time as people read it."""
+    for size, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "us")):
+        if abs(time_us) >= size:
+            return f"{time_us / size:,.4g} {unit}"
+    return f"{time_us * 1e3:,.3g} ns"
+
+
+def slower_sentence(what: str, slower: float | None, *, claims: bool) -> tuple[str, ...]:
+    """By how much something became slower or faster; none where it is not known."""
+    if slower is None:
+        return ()
+    if abs(slower - 1) < _SAME:
+        return (f"{what}: as long as before ({slower - 1:+.1%})",)
+    change = f"{abs(slower - 1):.1%} {'longer' if slower > 1 else 'shorter'}"
+    size = f"{slower:.2f} times as long" if slower >= _TIMES else change
+    return (f"{what}: {size}" + ("" if claims else "; no regression can be told from that"),)
+
+
+def split_sentence(parts: Sequence[SplitPart]) -> tuple[str, ...]:
+    """The part that makes up most of the difference; none where there is no difference."""
+    total = sum(part.delta_us for part in parts)
+    whole = sum(part.before_us for part in parts)
+    if not parts or abs(total) < _SAME * whole:
+        return ()
+    most = max(parts, key=lambda part: part.delta_us if total > 0 else -part.delta_us)
+    times = f"{duration(most.before_us)} before, {duration(most.after_us)} after"
+    return (f"{most.delta_us / total:.0%} of the difference is in {most.part}: {times}",)
+
+
+def cause_sentences(causes: Sequence[Cause]) -> tuple[str, ...]:
+    """The first cause, and what follows from another one."""
+    first = []
+    for one in causes[:1]:
+        share = "" if one.share is None else f", {one.share:.0%} of the slowdown"
+        first.append(f"first cause: {_of(one)} ({one.kind}; {one.status.value}{share})")
+    followed = [f"{_of(one)}: {proof}" for one in causes for proof in one.evidence if proof.startswith(CONSEQUENCE)]
+    return (*first, *followed[:_FOLLOWED])
+
+
+def _of(cause: Cause) -> str:
+    return f"{cause.subject} on {cause.device}" if cause.device else cause.subject
