@@ -8,7 +8,6 @@ import numpy as np
 
 from cyclewatch.daemon.compare.comparison import CyclePair
 from cyclewatch.daemon.compare.sentences import duration
-from cyclewatch.detectors.phases import Floats
 
 _WIDTH, _HEIGHT = 640, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 16, 12, 34

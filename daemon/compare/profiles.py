@@ -1,11 +1,11 @@
 """Two kernel profiles side by side."""
 
-from cyclewatch.collectors.profiles.records import KernelKind, KernelUse, Profile, ProfileFormat, Totals
+from cyclewatch.collectors.profiles.records import Profile
 from cyclewatch.daemon.compare.comparison import Comparison, Subject, growth
 from cyclewatch.daemon.compare.sentences import cause_sentences, duration, slower_sentence, split_sentence
 from cyclewatch.daemon.compare.sources import ProfileSource, StoredProfileSource
 from cyclewatch.daemon.printable import printable
-from cyclewatch.daemon.store.profile_records import StoredProfile
+from cyclewatch.daemon.store.kernel_profile import kernel_profile
 from cyclewatch.detectors.attribution import Evidence, causes
 from cyclewatch.detectors.kernels.comparison import (
     KernelChange,
@@ -98,31 +98,7 @@ def _phases(comparison: ProfileComparison) -> tuple[str, ...]:
 
 
 def _profile(source: AnyProfile) -> Profile:
-    return source.profile if isinstance(source, ProfileSource) else _from_store(source.stored)
-
-
-def _from_store(stored: StoredProfile) -> Profile:
-    """A stored profile as a file would give it; what is not stored (steps, graphs, names of flaws) is left out."""
-    uses = [
-        KernelUse(
-            name=kernel.name,
-            kind=KernelKind(kernel.kind),
-            device=kernel.device,
-            phase=kernel.phase,
-            calls=kernel.calls,
-            total_ns=kernel.total_ns,
-            min_ns=kernel.min_ns,
-            max_ns=kernel.max_ns,
-            median_ns=kernel.median_ns,
-            std_ns=kernel.std_ns,
-            truncated=False,
-        )
-        for kernel in stored.kernels or ()
-    ]
-    known = {name: stored.totals[name] for name in Totals.__dataclass_fields__ if stored.totals.get(name) is not None}
-    totals = Totals(**{"kernel_ns": 0, "calls": 0, "distinct": 0, **known})
-    device = str(stored.totals.get("device") or "")
-    return Profile(ProfileFormat.KINETO, tuple(uses), totals, device=device, rank=stored.rank)
+    return source.profile if isinstance(source, ProfileSource) else kernel_profile(source.stored)
 
 
 def _subject(source: AnyProfile) -> Subject:

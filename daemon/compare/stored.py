@@ -16,9 +16,10 @@ from cyclewatch.daemon.compare.profiles import kernel_sentences
 from cyclewatch.daemon.compare.sentences import cause_sentences, slower_sentence, split_sentence
 from cyclewatch.daemon.compare.sources import SourceError, TimeSource
 from cyclewatch.daemon.printable import printable, shown
-from cyclewatch.daemon.store.evidence import Stretch, evidence_between
+from cyclewatch.daemon.store.evidence import evidence_between
 from cyclewatch.daemon.store.models import RunRow, WindowRow
 from cyclewatch.daemon.store.run_rows import run_of
+from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import Event, Evidence, Trace, causes, split
 from cyclewatch.detectors.phases import Floats
