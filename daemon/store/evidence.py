@@ -11,15 +11,19 @@ from sqlalchemy import Connection, func, select
 
 from cyclewatch.collectors.records import NODE
 from cyclewatch.daemon.runs import changes_between
+from cyclewatch.daemon.store.kernel_profile import kernel_profile
 from cyclewatch.daemon.store.models import ChangeEventRow, RunRow, WindowRow
+from cyclewatch.daemon.store.profiles import profile_in
 from cyclewatch.daemon.store.stretches import Stretch, cycles_in, levels_in, ranks_in, run_at, traces_in
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import Event, Evidence, RankCycles, Trace
+from cyclewatch.detectors.kernels.comparison import ProfileComparison, compare_profiles
 
 _CYCLES_NS = 600 * 10**9
 _READINGS_NS = 300 * 10**9
 _EVENT_MARGIN_NS = 120 * 10**9
 _EVENTS_MAX = 50
+_PROFILE_AGE_NS = 86_400 * 10**9
 
 
 def evidence_of(
@@ -107,8 +111,16 @@ def _evidence(
         levels=levels_in(connection, rank, phase, before, after),
         traces=traces,
         events=sorted(events, key=lambda event: event.at_ns),
+        kernels=_kernels(connection, rank, before, after),
         ranks=[RankCycles(name, old[name], new[name]) for name in ranks if name != rank and new[name]],
     )
+
+
+def _kernels(connection: Connection, rank: str, before: Stretch, after: Stretch) -> ProfileComparison | None:
+    """The last profile of up to a day before the change against the first one after it; None where one is missing."""
+    old = profile_in(connection, replace(before, from_ns=before.from_ns - _PROFILE_AGE_NS), rank, last=True)
+    new = None if old is None else profile_in(connection, after, rank, last=False)
+    return None if old is None or new is None else compare_profiles(kernel_profile(old), kernel_profile(new))
 
 
 def _events(connection: Connection, target: str, from_ns: int, to_ns: int) -> list[Event]:

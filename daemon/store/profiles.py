@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Engine, Select, delete, insert, select, updat
 
 from cyclewatch.daemon.store.models import ProfileKernelRow, ProfileRow, RunRow
 from cyclewatch.daemon.store.profile_records import ProfileState, ProfileView, StoredKernel, StoredProfile
+from cyclewatch.daemon.store.stretches import Stretch
 
 _DAY_NS = 86_400 * 10**9
 KEEP_ALL_NS = _DAY_NS
@@ -110,16 +111,7 @@ class ProfileHistory:
             row = connection.execute(_PROFILES.where(ProfileRow.id == number)).one_or_none()
             if row is None:
                 return None
-            query = (
-                select(ProfileKernelRow.__table__)
-                .where(ProfileKernelRow.profile_id == number)
-                .order_by(ProfileKernelRow.position)
-            )
-            names = StoredKernel.__dataclass_fields__
-            kernels = [
-                StoredKernel(**{name: getattr(kernel, name) for name in names}) for kernel in connection.execute(query)
-            ]
-            return _view(row, kernels)
+            return _view(row, _kernels(connection, number))
 
     def end_unfinished(self, detail: str) -> None:
         """Refuse the profiles that a daemon before this one did not finish."""
@@ -129,6 +121,34 @@ class ProfileHistory:
                 .where(ProfileRow.state == ProfileState.TAKING.value)
                 .values(state=ProfileState.REFUSED.value, detail=detail)
             )
+
+
+def profile_in(connection: Connection, stretch: Stretch, rank: str, *, last: bool) -> StoredProfile | None:
+    """The last or the first profile of a rank that was taken in a stretch of time and still has its kernels."""
+    query = (
+        _PROFILES.where(
+            *stretch.runs(),
+            ProfileRow.rank == rank,
+            ProfileRow.state == ProfileState.KEPT.value,
+            ProfileRow.began_at_ns >= stretch.from_ns,
+            ProfileRow.ended_at_ns < stretch.to_ns,
+            select(ProfileKernelRow.profile_id).where(ProfileKernelRow.profile_id == ProfileRow.id).exists(),
+        )
+        .order_by(ProfileRow.began_at_ns.desc() if last else ProfileRow.began_at_ns)
+        .limit(1)
+    )
+    row = connection.execute(query).one_or_none()
+    return None if row is None else _view(row, _kernels(connection, row.id)).profile
+
+
+def _kernels(connection: Connection, number: int) -> list[StoredKernel]:
+    query = (
+        select(ProfileKernelRow.__table__)
+        .where(ProfileKernelRow.profile_id == number)
+        .order_by(ProfileKernelRow.position)
+    )
+    names = StoredKernel.__dataclass_fields__
+    return [StoredKernel(**{name: getattr(kernel, name) for name in names}) for kernel in connection.execute(query)]
 
 
 def _view(row: Any, kernels: Sequence[StoredKernel] | None) -> ProfileView:  # noqa: ANN401 (a row of the table)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cyclewatch.collectors.records import NODE
+from cyclewatch.daemon.store.profile_records import ProfileState, StoredProfile
 from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import ChangeEvent, StoredLevel, StoredSample, StoredWindow, Unit
 from cyclewatch.detectors.attribution import Event, Evidence
@@ -14,7 +15,7 @@ from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.series import Level
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
-from units import RUN, SECOND
+from units import KERNEL, RUN, SECOND, profile
 from watched import Watched
 
 BEGAN_NS = 1000 * SECOND
@@ -148,6 +149,25 @@ def test_the_time_in_which_a_server_was_down_is_left_out(past: Past) -> None:
     assert [one.count for one in evidence.before] == [10]
     assert evidence.traces[0].values.tolist() == [0.1, 0.2]
     assert evidence.traces[0].at_ns[0] == 11_000 * SECOND - 1
+
+
+def test_profiles_on_either_side_of_the_change_are_compared(past: Past) -> None:
+    """The last one before it and the first one after it, of this rank; none without both."""
+
+    def taken(at_s: int, key: str, call_ns: int, **changes: Any) -> StoredProfile:
+        times = {"began_at_ns": at_s * SECOND, "ended_at_ns": (at_s + 1) * SECOND}
+        return profile(key, kernels=(replace(KERNEL, total_ns=KERNEL.calls * call_ns),), **times, **changes)
+
+    past.note(profiles=[taken(800, "p1", 100), taken(900, "p2", 200), taken(950, "p3", 300, rank="tp1")])
+    assert past.evidence().kernels is None
+    refused = taken(1005, "p4", 400, state=ProfileState.REFUSED)
+    past.note(profiles=[refused, taken(1010, "p5", 500), taken(1020, "p6", 600), taken(1039, "p7", 700, rank="tp1")])
+    found = past.evidence().kernels
+    assert found is not None
+    (kernel,) = found.kernels
+    assert kernel.before is not None
+    assert kernel.after is not None
+    assert (kernel.before.mean_ns, kernel.after.mean_ns) == (200, 500)
 
 
 def test_what_has_changed_again_is_held_against_the_time_before_it_began(past: Past) -> None:
