@@ -95,6 +95,7 @@ class CauseKind:
     through: tuple[str, ...] = ()
     needs_still: tuple[str, ...] = ()
     refuted_by: tuple[str, ...] = ()
+    yields_to: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
     explains: tuple[str, ...] = ()
 
@@ -112,7 +113,13 @@ class CausalGraph:
         return frozenset(
             name
             for kind in self.kinds.values()
-            for name in (*(sign.reading for sign in kind.sign), *kind.needs_still, *kind.refuted_by, *kind.unless)
+            for name in (
+                *(sign.reading for sign in kind.sign),
+                *kind.needs_still,
+                *kind.refuted_by,
+                *kind.yields_to,
+                *kind.unless,
+            )
         )
 
     def explains(self, cause: str, effect: str) -> bool:
@@ -176,7 +183,7 @@ def _kind(table: Mapping[str, Any]) -> CauseKind:
         "sign": tuple(_sign(one, name) for one in table.get("sign", ())),
         "event": tuple(_event(one, name) for one in table.get("event", ())),
     }
-    for key in ("lengthens", "through", "needs_still", "refuted_by", "unless", "explains"):
+    for key in ("lengthens", "through", "needs_still", "refuted_by", "yields_to", "unless", "explains"):
         given[key] = tuple(table.get(key, ()))
     kind = CauseKind(**given)
     if (kind.size is Size.PER_EVENT) != (kind.event_s > 0):

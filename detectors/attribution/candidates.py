@@ -121,11 +121,13 @@ def _acts_through_nothing(kind: CauseKind, found: Mapping[str, Sequence[Candidat
 
 def _from_readings(kind: CauseKind, readings: Readings, growth: Growth) -> tuple[list[Candidate], bool]:
     """Candidates of this kind, of every device; and whether its readings were read at all."""
-    if any(True for name in kind.unless for _ in readings.of(name)):
-        return [], False
-    if not all(readings.moved(name) is False for name in kind.needs_still):
-        return [], False
-    if any(readings.moved(name) is False for name in kind.refuted_by):
+    moved = readings.moved
+    if (
+        any(moved(name) is not None for name in kind.unless)
+        or any(moved(name) for name in kind.yields_to)
+        or any(moved(name) is False for name in kind.refuted_by)
+        or not all(moved(name) is False for name in kind.needs_still)
+    ):
         return [], False
     found: list[Candidate] = []
     was_read = False

@@ -9,7 +9,7 @@ gets what is left. What nobody gets is unexplained.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cyclewatch.config.causes import CausalGraph, Layer, Way
+from cyclewatch.config.causes import CausalGraph, Layer, Size, Way
 from cyclewatch.detectors.attribution.candidates import Candidate
 from cyclewatch.detectors.attribution.growth import Growth
 
@@ -112,11 +112,14 @@ class _Rooms:
         self._ways = {way: growth.way_us(way) for way in (Way.BUSY, Way.BLOCKED)}
 
     def left_us(self, candidate: Candidate) -> float:
-        """What this candidate could still be given."""
+        """What this candidate could still be given.
+
+        A reading that tells a time is believed over the thread's CPU time, which is sampled once in many cycles.
+        """
         names = self._growth.named(candidate.kind.lengthens)
         on_host = sum(self._parts[name] for name in names if name in self._growth.host)
         elsewhere = sum(self._parts[name] for name in names) - on_host
-        way = candidate.kind.way
+        way = candidate.kind.way if candidate.kind.size is Size.UNSIZED else Way.EITHER
         return elsewhere + (on_host if way is Way.EITHER else min(on_host, self._ways[way]))
 
     def fairly(self, wanted: Mapping[str, float], by_kind: Mapping[str, Candidate]) -> dict[str, float]:
