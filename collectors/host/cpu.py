@@ -9,15 +9,6 @@ from cyclewatch.collectors.procfs import FormatError, counter
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Reading, Sample
 
-_MODES = {
-    "user": (0, 1),  # guests are in user, those with a nice value in nice
-    "system": (2,),
-    "idle": (3,),
-    "iowait": (4,),
-    "irq": (5, 6),
-    "steal": (7,),
-}
-"""Columns of the first line of /proc/stat that make a mode; proc_stat(5)."""
 _COLUMNS = 8
 _UNUSED = {"idle", "iowait"}
 _HUNDREDTHS = 100
@@ -32,8 +23,16 @@ def parse_cpu_modes(content: bytes) -> dict[str, int]:
     columns = content.partition(b"\n")[0].split()
     if columns[:1] != [b"cpu"] or len(columns) <= _COLUMNS:
         raise FormatError("stat does not begin with the times of all CPUs")
-    ticks = [counter(column) for column in columns[1 : _COLUMNS + 1]]
-    return {mode: sum(ticks[column] for column in mode_columns) for mode, mode_columns in _MODES.items()}
+    # Guests are in user, those with a nice value in nice; proc_stat(5).
+    user, nice, system, idle, iowait, irq, softirq, steal = map(counter, columns[1 : _COLUMNS + 1])
+    return {
+        "user": user + nice,
+        "system": system,
+        "idle": idle,
+        "iowait": iowait,
+        "irq": irq + softirq,
+        "steal": steal,
+    }
 
 
 def parse_load(content: bytes) -> dict[str, int]:
@@ -96,7 +95,7 @@ class NodeCpu:
         """Shares since the last reading; none where a mode went backwards, as the idle times can."""
         for counts in self._modes.advance(now_ns).values():
             total = sum(counts.per_s.values())
-            if len(counts.per_s) == len(_MODES) and total > 0:
+            if len(counts.per_s) == len(counts.now) and total > 0:
                 used = sum(ticks for mode, ticks in counts.per_s.items() if mode not in _UNUSED)
                 yield Reading(NODE, "host.cpu_usage_ratio", used / total)
                 for mode, ticks in counts.per_s.items():

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 from collections.abc import Hashable, Mapping
+from itertools import compress
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -52,7 +53,7 @@ class ThreadTimes(Generic[G]):
         self._counts = _table([])
         self._at_ns = 0
         self._groups: list[G] = []
-        self._group_of = np.empty(0, np.intp)
+        self._begins = np.empty(0, np.intp)
         self.vanished = False
 
     def __len__(self) -> int:
@@ -79,15 +80,16 @@ class ThreadTimes(Generic[G]):
                 continue  # ended since it was listed, or not ours to see
             self._files[thread] = file
             self._read_row(thread, file, rows)
-        self._counts = _table([rows[thread] for thread in self._files])
         numbers = {group: number for number, group in enumerate(dict.fromkeys(wanted.values()))}
-        self._groups = list(numbers)
-        self._group_of = np.array([numbers[wanted[thread]] for thread in self._files], np.intp)
+        in_groups = sorted(self._files, key=lambda thread: numbers[wanted[thread]])
+        self._files = {thread: self._files[thread] for thread in in_groups}
+        self._counts = _table([rows[thread] for thread in self._files])
+        self._note_groups([wanted[thread] for thread in self._files])
         self.vanished = False
         return failed
 
     def advance(self, now_ns: int) -> dict[G, Shares]:
-        """Shares of each group since the last reading; threads whose times went backwards are left out.
+        """Shares of each group since the last reading; a group is left out where a thread's times went backwards.
 
         A thread that cannot be read any more is let go.
         """
@@ -97,18 +99,13 @@ class ThreadTimes(Generic[G]):
         self._counts = counts
         if elapsed <= 0:
             return {}
-        good = (grown >= 0).all(axis=1)
-        group_of, shares = self._group_of[good], grown[good] / elapsed
-        size = len(self._groups)
-        columns = (
-            np.bincount(group_of, minlength=size).tolist(),
-            np.bincount(group_of, shares[:, 0], size).tolist(),
-            np.bincount(group_of, shares[:, 1], size).tolist(),
-        )
+        groups = [self._groups[begin] for begin in self._begins]
+        sums = np.add.reduceat(grown, self._begins, dtype=np.float64).tolist()
+        least = np.minimum.reduceat(grown, self._begins).min(axis=1).tolist()
         return {
-            group: Shares(on_cpu, wait)
-            for group, threads, on_cpu, wait in zip(self._groups, *columns, strict=True)
-            if threads
+            group: Shares(on_cpu / elapsed, wait / elapsed)
+            for group, (on_cpu, wait), smallest in zip(groups, sums, least, strict=True)
+            if smallest >= 0
         }
 
     def close(self) -> None:
@@ -130,9 +127,16 @@ class ThreadTimes(Generic[G]):
         before = list(self._files)
         for thread, file in list(self._files.items()):
             self._read_row(thread, file, rows)
-        kept = np.array([thread in rows for thread in before], bool)
-        self._counts, self._group_of = self._counts[kept], self._group_of[kept]
+        kept = [thread in rows for thread in before]
+        self._counts = self._counts[kept]
+        self._note_groups(list(compress(self._groups, kept)))
         return _table(list(rows.values()))
+
+    def _note_groups(self, groups: list[G]) -> None:
+        """The group of each thread held; those of one group are neighbours, and `_begins` has the first of each."""
+        self._groups = groups
+        begins = [place for place, group in enumerate(groups) if place == 0 or group != groups[place - 1]]
+        self._begins = np.array(begins, np.intp)
 
     def _read_row(self, thread: Thread, file: HeldFile, rows: dict[Thread, list[int]]) -> None:
         try:
