@@ -13,7 +13,8 @@ from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.records import ForwardMode, Reading, RecordKind, Records, RingCounters, ServerIdentity
 from cyclewatch.config.settings import Detection, Settings
 from cyclewatch.daemon.store import models
-from cyclewatch.daemon.store.unit import Unit
+from cyclewatch.daemon.store.unit import Run, Unit
+from cyclewatch.detectors.attribution import Evidence
 from simulated import WINDOW_NS, cycles, server
 from watched import SECOND, WALL_NS, Replay, Watched, batch, ring_identity
 
@@ -260,6 +261,26 @@ def test_a_regression_is_kept_although_its_evidence_cannot_be_read(
     Replay(watched, server(60, seed=2, slower={34: 1.2})).run()
     (found,) = watched.history.regressions()
     assert (found.split, found.causes) == ([], [])
+
+
+def test_causes_are_looked_for_again_while_a_regression_is_open(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more of the time since it began, and anew when it has grown: then with the time since that."""
+    ask, asked = watched.history.evidence, list[tuple[int, ...]]()
+
+    def note(run: Run, rank: str, phase: str, began_ns: int, span_ns: tuple[int, int], **known: bool) -> Evidence:
+        asked.append(((began_ns - WALL_NS) // SECOND, *((at_ns - WALL_NS) // SECOND for at_ns in span_ns)))
+        return ask(run, rank, phase, began_ns, span_ns, **known)
+
+    monkeypatch.setattr(watched.history, "evidence", note)
+    Replay(watched, server(140, seed=2, slower={34: 1.15, 100: 1.5})).run()
+    began, since, until = zip(*asked, strict=True)
+    assert len(set(began)) == 1
+    assert list(until) == sorted(until)
+    assert since[:2] == began[:2]
+    assert since[-1] == pytest.approx(500, abs=20)
+    assert until[1] - since[1] >= 2 * (until[0] - since[0]) - 5
 
 
 def test_stalls_and_garbage_collections_are_kept_as_ratios(watched: Watched) -> None:
