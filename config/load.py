@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, InitSettingsSource, PydanticBaseSettingsSource
@@ -94,7 +94,8 @@ def _refuse_wrong_variables(variables: Mapping[str, str]) -> None:
                 f"environment variable {name}: no such setting" + (f"; did you mean {near[0]}?" if near else "")
             )
         elif known[name] and not _is_json(text):
-            lines.append(f"environment variable {name}: not JSON; single keys are set by {name}__KEY")
+            mend = "write the list or the table as JSON" if "__" in name else f"single keys are set by {name}__KEY"
+            lines.append(f"environment variable {name}: not JSON; {mend}")
     if lines:
         raise ConfigError("\n".join(lines))
 
@@ -105,8 +106,8 @@ def _variables() -> Iterator[tuple[str, bool]]:
         model = _model(field.annotation)
         yield f"CYCLEWATCH_{name.upper()}", model is not None
         if model is field.annotation and model is not None:
-            for key in model.model_fields:
-                yield f"CYCLEWATCH_{name.upper()}__{key.upper()}", False
+            for key, inner in model.model_fields.items():
+                yield f"CYCLEWATCH_{name.upper()}__{key.upper()}", get_origin(inner.annotation) in {dict, tuple}
 
 
 def _is_json(text: str) -> bool:
@@ -137,7 +138,7 @@ def _nearest(loc: tuple[int | str, ...]) -> str:
     """The existing key most like the unknown one, or an empty text."""
     model: type[BaseModel] = Settings
     for part in loc[:-1]:
-        if isinstance(part, str):
+        if isinstance(part, str) and part in model.model_fields:  # a part may be a name in a table of tables
             model = _model(model.model_fields[part].annotation) or model
     found = difflib.get_close_matches(str(loc[-1]), model.model_fields, n=1)
     return ".".join([*(str(part) for part in loc[:-1]), *found]) if found else ""

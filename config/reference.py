@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from cyclewatch.config.alerts import Alerts, Sink
 from cyclewatch.config.settings import Settings, Target
 
 
@@ -18,11 +19,24 @@ def settings_reference() -> str:
             sections.append((name, type(field.default)))
         elif name != "targets":
             lines += [f"# {field.description}", f"# {name} = {_toml(field.default)}", ""]
-    lines += [f"# {(Target.__doc__ or '').splitlines()[0]}", "# [[targets]]"]
-    lines += [f"# {key} = ...  # {field.description}" for key, field in Target.model_fields.items()]
+    lines += _example("[[targets]]", Target)
     for name, model in sections:
-        lines += ["", f"# {(model.__doc__ or '').splitlines()[0]}", f"[{name}]", *_keys(model)]
+        lines += ["", f"# {_meaning(model)}", f"[{name}]", *_keys(model)]
+        if model is Alerts:
+            lines += ["", *_example("[alerts.sinks.NAME]", Sink)]
     return "\n".join(lines) + "\n"
+
+
+def _example(header: str, model: type[BaseModel]) -> Iterator[str]:
+    """A table of which there may be several; none of its keys has a value yet."""
+    yield f"# {_meaning(model)}"
+    yield f"# {header}"
+    for key, field in model.model_fields.items():
+        yield f"# {key} = ...  # {field.description}"
+
+
+def _meaning(model: type[BaseModel]) -> str:
+    return (model.__doc__ or "").splitlines()[0]
 
 
 def _keys(model: type[BaseModel]) -> Iterator[str]:

@@ -7,17 +7,11 @@ that does not exist is an error that names it: a misspelt setting must never pas
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl
+from pydantic import Field, HttpUrl
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-Seconds = Annotated[float, Field(gt=0, le=86_400 * 400)]
-Ratio = Annotated[float, Field(gt=0, lt=1)]
-
-
-class Section(BaseModel):
-    """A table of the configuration file; unknown keys are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+from cyclewatch.config.alerts import Alerts
+from cyclewatch.config.section import Ratio, Seconds, Section
 
 
 class Target(Section):
@@ -262,6 +256,7 @@ class Settings(BaseSettings):
     profiling: Profiling = Profiling()
     probe: Probe = Probe()
     store: Store = Store()
+    alerts: Alerts = Alerts()
     web: Web = Web()
     log: Log = Log()
 

@@ -10,7 +10,8 @@ from cyclewatch.collectors.base import Collector, Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.records import Failure, NoData
 from cyclewatch.collectors.registry import build_collectors
-from cyclewatch.config.settings import Host, Rings, Section, Settings
+from cyclewatch.config.section import Section
+from cyclewatch.config.settings import Host, Rings, Settings
 
 NAMES = [collector.name for collector in build_collectors(Settings(), Discovery(()), {})]
 SECTIONS = [

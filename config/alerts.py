@@ -1,0 +1,113 @@
+"""The settings of alerts: where messages go, and that no secret ever stands in the configuration.
+
+A secret is named, not written: `credential:NAME` is a file in systemd's `$CREDENTIALS_DIRECTORY`, `file:/PATH` any
+file, `env:NAME` a variable of the environment. The addresses of chat services are secrets: who has one can post.
+"""
+
+import re
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from cyclewatch.config.section import Seconds, Section
+
+SinkType = Literal["slack", "discord", "teams", "feishu", "dingtalk", "pagerduty", "alertmanager", "webhook"]
+SinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+
+SECRET_ADDRESSES = frozenset({"slack", "discord", "teams", "feishu", "dingtalk"})
+"""Types whose address lets anybody post who knows it."""
+
+_WITHOUT_KEY = frozenset({"slack", "discord", "teams"})
+_REFERENCE = re.compile(r"credential:[A-Za-z0-9_.-]+|file:/[^\x00]+|env:[A-Za-z_][A-Za-z0-9_]*")
+_MEND = 'write it into a file and say {key} = "file:/PATH", "credential:NAME" or "env:NAME"'
+
+
+def is_reference(text: str) -> bool:
+    """Whether `text` names where a secret is, rather than being an address."""
+    return _REFERENCE.fullmatch(text) is not None
+
+
+class Sink(Section):
+    """Where messages go: a channel, a robot or a service."""
+
+    type: SinkType = Field(
+        description="Kind of service: slack, discord, teams, feishu, dingtalk, pagerduty, alertmanager or webhook."
+    )
+    url: str = Field(
+        default="",
+        max_length=4096,
+        description="Address; that of a chat is a secret: credential:NAME, file:/PATH or env:NAME. PagerDuty has one.",
+    )
+    key: str = Field(
+        default="",
+        max_length=4096,
+        description="Where the signing secret (Feishu, DingTalk, webhook), the routing key (PagerDuty) or the login "
+        "(Alertmanager) is: credential:NAME, file:/PATH or env:NAME.",
+    )
+
+    @model_validator(mode="after")
+    def _fits_its_type(self) -> Self:
+        if self.type in SECRET_ADDRESSES:
+            if not is_reference(self.url):
+                raise _wrong(f"the address of {self.type} is a secret: {_MEND.format(key='url')}")
+        elif self.url:
+            _check_address("url", self.url)
+        elif self.type != "pagerduty":
+            raise _wrong(f"{self.type} needs a url")
+        if self.key and self.type in _WITHOUT_KEY:
+            raise _wrong(f"{self.type} takes no key: remove it")
+        if self.key and not is_reference(self.key):
+            raise _wrong(f"key is a secret: {_MEND.format(key='key')}")
+        if self.type == "pagerduty" and not self.key:
+            raise _wrong("pagerduty needs a key, the routing key of the integration")
+        for reference in (self.url, self.key):
+            if reference.startswith("env:CYCLEWATCH_"):
+                raise _wrong("variables named CYCLEWATCH_... are settings: give the secret's variable another name")
+        return self
+
+
+class Alerts(Section):
+    """Messages to chats and pagers."""
+
+    sinks: dict[SinkName, Sink] = Field(default={}, description="Where messages go, by a name of your choice.")
+    timeout_s: Seconds = Field(default=10.0, description="Seconds to wait for a service's whole answer.")
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(), description="Hosts that messages may go to; empty for those of the sinks."
+    )
+    proxy: str = Field(
+        default="",
+        max_length=4096,
+        description="Proxy for messages, as http://HOST:PORT, or as credential:NAME, file:/PATH or env:NAME where it "
+        "holds a password; the environment's is not used.",
+    )
+    ca_file: str = Field(
+        default="", max_length=4096, description="PEM file of certificate authorities trusted beside the system's."
+    )
+
+    @field_validator("proxy")
+    @classmethod
+    def _is_address(cls, proxy: str) -> str:
+        if proxy:
+            _check_address("proxy", proxy)
+        return proxy
+
+
+def _check_address(key: str, address: str) -> None:
+    """Refuse an address with a secret in it, without quoting it."""
+    if is_reference(address):
+        return
+    try:
+        parts = urlsplit(address)
+        parts.port  # noqa: B018 (raises where it is no number)
+    except ValueError:
+        raise _wrong(f"{key} is not an address") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise _wrong(f"{key} is neither an http address nor credential:NAME, file:/PATH or env:NAME")
+    if "@" in parts.netloc or parts.query or parts.fragment:
+        raise _wrong(f"{key} seems to hold a secret: {_MEND.format(key=key)}")
+
+
+def _wrong(sentence: str) -> PydanticCustomError:
+    return PydanticCustomError("sink", sentence)
