@@ -12,7 +12,7 @@ node another one (`catalogue.py`, `state.py`), cycles and kernels take as long a
 What causes what is written down here from physics alone, and knows nothing of how attribution concludes.
 """
 
-from cyclewatch.detectors.simulation.faults.case import Case, Truth, draw, draw_hidden, draw_two
+from cyclewatch.detectors.simulation.faults.case import Case, Part, Truth, draw, draw_hidden, draw_two
 from cyclewatch.detectors.simulation.faults.catalogue import FAULTS, PAIRS, Fault
 
-__all__ = ["FAULTS", "PAIRS", "Case", "Fault", "Truth", "draw", "draw_hidden", "draw_two"]
+__all__ = ["FAULTS", "PAIRS", "Case", "Fault", "Part", "Truth", "draw", "draw_hidden", "draw_two"]

@@ -99,28 +99,31 @@ _KINDS: Sequence[_Changes] = (
     _one("host.on_cpu_ratio", 1.3, 2, ("process", "main"), ("thread", "main")),
     _one("self.store_rows_per_s", 1.4, 2),
     _one("self.cpu_ratio", 1.3, 2),
-    _one("engine.cache_hit_ratio", 0.6, 0.85),
-    _gpu_of_another_server,
-    _memory_of_another_server,
     _warmer_memory,
 )
+_OF_OTHER_GPUS: Sequence[_Changes] = (_gpu_of_another_server, _memory_of_another_server)
+"""Only where the processes on a GPU are known can anybody tell that it is another server's."""
+_OF_DECODES: Sequence[_Changes] = (_one("engine.cache_hit_ratio", 0.6, 0.85),)
+"""What of a prompt must be computed is nothing to a step that only decodes."""
 _COMMANDS = ("restic", "apt-get", "logrotate", "fluent-bit", "updatedb")
 
 
 def with_bystanders(
-    random: np.random.Generator, node: Node, after: Levels, spared: Sequence[str]
+    random: np.random.Generator, node: Node, after: Levels, spared: Sequence[str], *, decodes: bool
 ) -> tuple[Levels, tuple[str, ...]]:
     """The levels after the change, with at least three more that changed, and the names of these.
 
-    Nothing is changed whose name begins with one of `spared`.
+    Nothing is changed whose name begins with one of `spared`. `decodes` tells that the cycles are plain decodes.
     """
     changed: Levels = dict(after)
     names: list[str] = []
     wanted = _LEAST + int(random.integers(0, 3))
-    for place in random.permutation(len(_KINDS)).tolist():
+    kinds = [*_KINDS, *(_OF_DECODES if decodes else ())]
+    kinds += _OF_OTHER_GPUS if not any(name.startswith("gpu.process_") for name in spared) else ()
+    for place in random.permutation(len(kinds)).tolist():
         if len(names) >= wanted:
             break
-        factors = _KINDS[place](random, node)
+        factors = kinds[place](random, node)
         if (
             not factors
             or any(name.startswith(tuple(spared)) for name, _ in factors)

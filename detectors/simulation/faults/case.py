@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cyclewatch.detectors.attribution.evidence import Event, Evidence, RankCycles, Trace
+from cyclewatch.detectors.kernels.comparison import ProfileComparison, compare_profiles
 from cyclewatch.detectors.phases import Bools, Floats
 from cyclewatch.detectors.simulation.faults.bystanders import with_bystanders
 from cyclewatch.detectors.simulation.faults.catalogue import FAULTS, Effect, Fault
-from cyclewatch.detectors.simulation.faults.cycles import mean_ns
+from cyclewatch.detectors.simulation.faults.cycles import cycles_in, mean_ns, pace_of
 from cyclewatch.detectors.simulation.faults.engine_readings import engine_levels, self_levels
 from cyclewatch.detectors.simulation.faults.gpu_readings import gpu_levels
 from cyclewatch.detectors.simulation.faults.host_readings import host_levels
 from cyclewatch.detectors.simulation.faults.node import Node, chance, draw_cpu_node, draw_gpu_node
 from cyclewatch.detectors.simulation.faults.observed import WINDOW_S, Observed, as_it_came, observe
+from cyclewatch.detectors.simulation.faults.profiles import profile
 from cyclewatch.detectors.simulation.faults.state import State
 from cyclewatch.detectors.simulation.faults.traces import Levels, S, Stretch, traces
 from cyclewatch.detectors.simulation.traffic import BESIDE, DECODE, EXTEND, Load, LoadSource
@@ -239,13 +241,13 @@ def _seen(random: np.random.Generator, scene: _Scene, faults: Sequence[Fault], *
     windows = int(scene.load.window[-1]) + 1
     ranks = observe(random, node, scene.states, scene.load, windows, scene.late)
     shown_by = tuple(name for fault in faults for name in fault.shown_by)
-    events = () if hidden else _events(random, scene)
     down_s = float(random.uniform(20, 90)) if any(effect.restarted for effect in scene.effects) else 0.0
     off = int(random.choice([-1, 0, 1], p=[0.15, 0.7, 0.15])) if scene.slowdown < _UNSURE_BELOW else 0
     first = scene.windows + off
     before = scene.load.window < first - math.ceil(down_s / WINDOW_S)
     after = scene.load.window >= first
     gone = _missing(random, () if hidden else shown_by) + (shown_by if hidden else ())
+    events = () if hidden else _events(random, scene, knows_gpus=not any("gpu.process_" in name for name in gone))
     levels, bystanders = _levels(random, scene, ranks, shown_by + gone)
     readings = list(traces(random, *levels, stretch))
     readings += [observed.collected(name, stretch.start_ns) for name, observed in zip(node.ranks, ranks, strict=True)]
@@ -264,8 +266,29 @@ def _seen(random: np.random.Generator, scene: _Scene, faults: Sequence[Fault], *
             for name, observed in zip(node.ranks, ranks, strict=True)
             if name != node.ranks[own]
         ),
+        kernels=_kernels(random, scene, own) if _profiled(random, scene, faults, hidden=hidden) else None,
     )
     return Case(evidence, Truth(scene.parts, scene.slowdown, hidden, bystanders), node)
+
+
+def _profiled(random: np.random.Generator, scene: _Scene, faults: Sequence[Fault], *, hidden: bool) -> bool:
+    """Whether there are profiles of before and after; never of a cause that they alone would show after all."""
+    if hidden or scene.node.synchronous or any(effect.restarted for effect in scene.effects):
+        return False
+    return any(fault.profiled for fault in faults) or chance(random, 0.5)
+
+
+def _kernels(random: np.random.Generator, scene: _Scene, rank: int) -> ProfileComparison:
+    """A profile of one rank from before the change, compared with one from after it, at the same load."""
+    node = scene.node
+    chosen = scene.late & (scene.load.phase == DECODE)
+    cycles = [cycles_in(node, state, scene.load)[rank] for state in scene.states]
+    device_ns = float(cycles[0].device_ns[chosen].mean())
+    taken = []
+    for state, these in zip(scene.states, cycles, strict=True):
+        pace = pace_of(node, state, rank, device_ns, float(these.stages_ns.sum(axis=0)[chosen].mean()))
+        taken.append(profile(random, node, state.service, pace, node.ranks[rank]))
+    return compare_profiles(*taken)
 
 
 def _level_trace(observed: Observed, scene: _Scene, rank: str, chosen: Bools) -> Trace:
@@ -287,16 +310,16 @@ def _levels(
         uses = tuple(observed.use(node, chosen) for observed in ranks)
         found = host_levels(node, came, uses, busy_cpus) | gpu_levels(node, came, uses) | self_levels()
         both.append(found | engine_levels(node, came, uses[0], usual_ns, backlog=backlog))
-    changed, names = with_bystanders(random, node, both[1], spared)
+    changed, names = with_bystanders(random, node, both[1], spared, decodes=scene.phase == DECODE)
     return (both[0], changed), names
 
 
-def _events(random: np.random.Generator, scene: _Scene) -> tuple[Event, ...]:
-    """What the faults make happen, a little before cycles change; now and then something of another GPU's."""
+def _events(random: np.random.Generator, scene: _Scene, *, knows_gpus: bool) -> tuple[Event, ...]:
+    """What the faults make happen, a little before cycles change; now and then something of another server's GPU."""
     at_ns = scene.stretch.change_ns - int(random.uniform(0, 10) * S)
     found = [Event(at_ns, *happens) for effect in scene.effects for happens in effect.events]
     others = sorted(set(range(scene.node.gpus)) - set(scene.node.own))
-    if others and chance(random, 0.1):
+    if knows_gpus and others and chance(random, 0.1):
         text = "XID 31: memory page fault, mostly a fault of the application"
         found.append(Event(at_ns, "xid", f"gpu{others[-1]}", "", text))
     return tuple(found)

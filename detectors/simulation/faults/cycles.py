@@ -7,7 +7,7 @@ import numpy as np
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.detectors.phases import Bools, Floats
 from cyclewatch.detectors.simulation.faults.node import Node
-from cyclewatch.detectors.simulation.faults.profiles import kernel_factor
+from cyclewatch.detectors.simulation.faults.profiles import Pace, kernel_factor
 from cyclewatch.detectors.simulation.faults.state import Gpu, Host, State
 from cyclewatch.detectors.simulation.traffic import DECODE, EXTEND, Load
 
@@ -146,6 +146,24 @@ def _with_service(state: State, stages: Floats, load: Load) -> Floats:
     grown[_SCHEDULE] += _RETRACTION_NS * service.retracted_per_s * _IN_CYCLE_S
     grown[_LAUNCH] *= np.where(load.phase == DECODE, 1 + (1 - service.graphs) * (_EAGER_LAUNCH - 1), 1.0)
     return grown
+
+
+def pace_of(node: Node, state: State, rank: int, device_ns: float, cycle_ns: float) -> Pace:
+    """How the device of one rank goes; `device_ns` is its time of a healthy decode, `cycle_ns` the cycle as it is."""
+    own = [state.gpus[index] for index in node.own]
+    alone = [device_factor(gpu, node.memory) for gpu in own]
+    waited_ns = device_ns * (1 - node.communication) * (max(alone) - alone[rank])
+    if state.slow_rank_slowness > 1 and rank != state.slow_rank:
+        # The others have begun to communicate, and wait on the device for the one that is late.
+        waited_ns += max(cycle_ns - device_ns, 0) / 2
+    return Pace(
+        device_ns=device_ns,
+        cycle_ns=cycle_ns,
+        memory=device_factor(own[rank], 1.0),
+        clock=device_factor(own[rank], 0.0),
+        link=max(gpu.link_slowness for gpu in own) * state.service.fabric_slowness,
+        waited_ns=waited_ns,
+    )
 
 
 def burst_ns(random: np.random.Generator, cycles: Cycles) -> Floats:

@@ -47,7 +47,7 @@ def _scheduler(node: Node, state: State, use: Use, rank: str) -> Levels:
     host = state.host
     process: Labels = (("process", "scheduler"), ("rank", rank))
     main, others = (*process, ("thread", "main")), (*process, ("thread", "others"))
-    faults = host.faulting * use.wanted / _FAULT_S + host.swapping * use.wanted / _SWAP_IN_S
+    faults = host.faulting * use.wanted / _FAULT_S + host.swapping / _SWAP_IN_S
     found = {
         ("host.on_cpu_ratio", main): Level(use.computed, _PACE_S, 0.02, varied=0, most=1.0),
         ("host.on_cpu_ratio", others): Level(
@@ -74,7 +74,7 @@ def _scheduler(node: Node, state: State, use: Use, rank: str) -> Levels:
         ),
         ("host.io_write_bytes_per_s", process): Level(2e4 + 40e6 * host.on_disk, _LOOK_S, 0.3),
         ("host.cgroup_throttled_ratio", process): Level(
-            host.held_back * use.wanted * node.quota_cpus, _PACE_S, 0.15, 1e-4, varied=0.05
+            host.held_back * node.quota_cpus, _PACE_S, 0.15, 1e-4, varied=0.05
         ),
     }
     if not node.virtual:
@@ -112,8 +112,9 @@ def _other_processes_of_the_server(state: State) -> Levels:
 def _group(node: Node, state: State, use: Use) -> Levels:
     """The pressure of the server's control group."""
     host = state.host
-    memory = (host.reclaiming + host.swapping + 0.7 * host.faulting) * use.wanted
-    storage = (host.on_disk + host.swapping + host.faulting) * use.wanted
+    # What is lost in lumps is a share of all time, the rest of that in which the thread wants to go on.
+    memory = host.reclaiming + host.swapping + 0.7 * host.faulting * use.wanted
+    storage = host.on_disk + host.swapping + host.faulting * use.wanted
     found: Levels = {}
     for resource, some, full in (
         ("cpu", 1 - (1 - host.waiting) * (1 - host.held_back), host.held_back),
@@ -137,10 +138,11 @@ def _node(node: Node, state: State, use: Use, busy_cpus: float) -> Levels:
     host = state.host
     others = 0.4 + sum(host.other_cpus.values())
     used = min((busy_cpus * (1 - host.spread) * (1 - host.in_lumps) + others) / node.cores, 1.0)
+    storage = host.on_disk + host.swapping + host.faulting * use.wanted
     modes = {
         "user": 0.85 * used,
         "system": 0.12 * used + 0.5 * host.reclaiming / node.cores,
-        "iowait": 0.0005 + (host.on_disk + host.swapping + host.faulting) * use.wanted / node.cores,
+        "iowait": 0.0005 + storage / node.cores,
         "irq": 0.002 + host.interrupted * min(1.0, 2 / node.cores),
         # The hypervisor takes time only of CPUs that have something to run.
         "steal": host.stolen * used / (1 - host.stolen) if node.virtual else 0.0,
@@ -156,8 +158,7 @@ def _node(node: Node, state: State, use: Use, busy_cpus: float) -> Levels:
     for mode, share in modes.items():
         floor = 0.0 if mode == "steal" and not node.virtual else 0.0005
         found["host.cpu_mode_ratio", (("mode", mode),)] = Level(share, _PACE_S, 0.1, floor, 0.1, most=1.0)
-    memory = (host.reclaiming + host.swapping + 0.5 * host.faulting) * use.wanted
-    storage = (host.on_disk + host.swapping + host.faulting) * use.wanted
+    memory = host.reclaiming + host.swapping + 0.5 * host.faulting * use.wanted
     for resource, kind, share in (
         ("cpu", "some", min(1.2 * host.waiting + 0.9 * host.held_back, 0.95)),
         ("memory", "some", memory),
@@ -178,7 +179,7 @@ def _node(node: Node, state: State, use: Use, busy_cpus: float) -> Levels:
 
 def _disks(state: State, use: Use) -> Levels:
     host = state.host
-    reads = (host.swapping + host.faulting + 0.3 * host.on_disk) * use.wanted
+    reads = host.swapping + host.faulting * use.wanted + 0.3 * host.on_disk
     writes = 0.01 + 0.7 * host.on_disk + 0.3 * host.swapping
     found: Levels = {}
     for disk, reading, writing in ((DISK, 0.002 + reads, writes), (OTHER_DISK, 0.001, 0.004)):

@@ -21,7 +21,7 @@ WINDOW_S = 5
 _CPU_SAMPLED_EVERY = 16
 _COUNTED_FOR = 20
 """Cycles that stand for so many of their kind: a simulated window has fewer than a real one."""
-_WAIT, _RESULT = STAGES.index("wait"), STAGES.index("result")
+_WAIT = STAGES.index("wait")
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,15 @@ def observe(
     before, after = (cycles_in(node, state, load) for state in states)
     bursts = burst_ns(random, after[0])
     host = states[1].host
-    collecting = host.collecting / (host.collecting + _other_lumps(host)) if host.collecting else 0.0
+    whole = sum(_lumps(host).values()) or 1.0
+    collecting = host.collecting / whole
+    imposed = (host.held_back + host.stopped) / whole
     lost_ns = np.where(late, bursts, 0.0)
     expected_ns = float(after[0].lost_ns[late].sum())
     own = [np.exp(random.normal(0, 0.003, len(factor))) for _ in before]
     clean_ns = before[0].total_ns
     return tuple(
-        _observed(old, new, factor * mine, lost_ns, load, late, clean_ns, collecting, expected_ns)
+        _observed(old, new, factor * mine, lost_ns, load, late, clean_ns, collecting, imposed, expected_ns)
         for old, new, mine in zip(before, after, own, strict=True)
     )
 
@@ -126,13 +128,15 @@ def _observed(
     late: Bools,
     clean_ns: Floats,
     collecting: float,
+    imposed: float,
     expected_ns: float,
 ) -> Observed:
     stages = np.where(late, new.stages_ns, old.stages_ns) * factor
-    # A lump falls wherever the thread is just then, a collection wherever it makes objects.
-    where = stages / stages.sum(axis=0)
-    stages += where * lost_ns * (1 - collecting)
-    stages[_RESULT] += lost_ns * collecting
+    # A stop falls wherever the thread is just then; what its own code runs into, where it runs.
+    anywhere = stages / stages.sum(axis=0)
+    running = np.where(np.arange(len(STAGES))[:, None] == _WAIT, 0.0, stages)
+    running /= running.sum(axis=0)
+    stages += lost_ns * (imposed * anywhere + (1 - imposed) * running)
     computed = np.where(late, new.computed_ns, old.computed_ns) * factor + lost_ns * new.lost_computing
     return Observed(
         load=load,
@@ -150,10 +154,10 @@ _SHARE_MAX = 0.95
 _LUMPS = ("held_back", "stopped", "collecting", "reclaiming", "swapping", "on_disk", "on_network")
 
 
-def _other_lumps(host: Host) -> float:
-    return sum(float(getattr(host, name)) for name in _LUMPS if name != "collecting")
+def _lumps(host: Host) -> dict[str, float]:
+    return {name: float(getattr(host, name)) for name in _LUMPS}
 
 
 def as_it_came(host: Host, losses: float) -> Host:
     """The same with what was lost in lumps as much as it happened to be in this case."""
-    return host.with_shares({name: min(float(getattr(host, name)) * losses, _SHARE_MAX) for name in _LUMPS})
+    return host.with_shares({name: min(share * losses, _SHARE_MAX) for name, share in _lumps(host).items()})

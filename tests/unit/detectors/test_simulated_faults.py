@@ -9,6 +9,7 @@ import pytest
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.collectors.registry import known_quantities
 from cyclewatch.detectors.attribution.evidence import Evidence, Trace
+from cyclewatch.detectors.kernels.comparison import Verdict
 from cyclewatch.detectors.simulation.faults import FAULTS, PAIRS, Case, draw, draw_hidden, draw_two
 from cyclewatch.detectors.simulation.faults.cycles import cycles_in, mean_ns
 from cyclewatch.detectors.simulation.faults.node import Node, draw_cpu_node, draw_gpu_node
@@ -142,6 +143,34 @@ def test_readings_are_those_of_the_collectors(kind: str) -> None:
         assert trace.labels.keys() <= labels[trace.name], trace.name
         assert np.all(np.diff(trace.at_ns) > 0)
         assert np.all(np.isfinite(trace.values) & (trace.values >= 0)), trace.name
+
+
+def test_a_faulty_kernel_shows_in_profiles() -> None:
+    """The slower one is slower a call, the replaced one is another, the others stay as they are."""
+    verdicts = {
+        "kernel_slower": Verdict.SLOWER,
+        "kernel_substituted": Verdict.NEW,
+        "kernel_more_calls": Verdict.MORE_CALLS,
+        "kernel_new": Verdict.NEW,
+    }
+    for kind, verdict in verdicts.items():
+        kernels = draw(kind, 5).evidence.kernels
+        assert kernels is not None
+        assert kernels.comparable, kernels.reasons
+        assert kernels.kernels[0].verdict in {verdict, Verdict.GONE}, kind
+
+
+def test_a_lower_clock_makes_all_kernels_slower() -> None:
+    compared = [
+        case
+        for case in (draw("gpu_hardware_slowdown", seed) for seed in range(12))
+        if case.evidence.kernels is not None and case.truth.slowdown > 0.3 and len(case.node.own) == 1
+    ]
+    assert compared
+    for case in compared:
+        assert case.evidence.kernels is not None
+        assert case.evidence.kernels.uniform is not None
+        assert case.evidence.kernels.uniform.factor > 1.1
 
 
 @pytest.mark.parametrize("kind", [kind for kind, fault in FAULTS.items() if fault.can_be_hidden])
