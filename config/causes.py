@@ -59,7 +59,8 @@ class Sign:
     """A reading that shows a cause: its name, and patterns that its labels must fit.
 
     `least` is the smallest change that means anything, in the reading's unit; `least_factor` the same as a factor, more
-    than 1; `from` (here `level`) what the reading must have reached afterwards, None for anything.
+    than 1; `from` (here `level`) what the reading must have reached afterwards, None for anything; `silent` that it is
+    told only while it is not zero.
     """
 
     reading: str
@@ -68,6 +69,7 @@ class Sign:
     least: float = 0.0
     least_factor: float = 1.0
     level: float | None = None
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ def _kind(table: Mapping[str, Any]) -> CauseKind:
 
 
 def _sign(table: Mapping[str, Any], name: str) -> Sign:
-    _only(table, {"reading", "direction", "labels", "least", "least_factor", "from"}, f"{name}: a sign")
+    _only(table, {"reading", "direction", "labels", "least", "least_factor", "silent", "from"}, f"{name}: a sign")
     if "reading" not in table or "direction" not in table:
         raise CausesError(f"{name}: a sign needs a reading and a direction")
     rest = {key: value for key, value in table.items() if key not in {"direction", "from"}}

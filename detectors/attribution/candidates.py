@@ -5,7 +5,6 @@ to say; here its reading becomes the time that it can have added to a cycle.
 """
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,13 +12,13 @@ from fnmatch import fnmatchcase
 from cyclewatch.config.causes import CausalGraph, CauseKind, Direction, EventSign, Sign, Size
 from cyclewatch.detectors.attribution.evidence import Event, Evidence, Trace
 from cyclewatch.detectors.attribution.growth import WHOLE, Growth
+from cyclewatch.detectors.attribution.readings import Readings
 from cyclewatch.detectors.attribution.sentences import changed, happened
 from cyclewatch.detectors.attribution.split import WAIT
-from cyclewatch.detectors.attribution.traces import SLACK_NS, Change, change_of, slack_ns
+from cyclewatch.detectors.attribution.traces import SLACK_NS, Change
 
 _DEVICE_LABELS = ("gpu", "disk", "interface", "device", "package")
 _USAGE = "host.cpu_usage_ratio"
-_PROCESS_ON_GPU = ("gpu.process_memory_bytes", "gpu.process_sm_ratio")
 
 
 @dataclass(frozen=True)
@@ -36,61 +35,6 @@ class Candidate:
     exact: bool
     weight: float
     proof: tuple[str, ...]
-
-
-class Readings:
-    """The traces of a change, asked for by name and labels; what became of each is worked out once."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        self._started_at_ns = evidence.started_at_ns
-        self._slack_ns = slack_ns(evidence.levels, evidence.started_at_ns)
-        self._of_thread = {"rank": evidence.rank, "process": "scheduler", "thread": "main"}
-        self._by_name: dict[str, list[Trace]] = {}
-        for trace in evidence.traces:
-            self._by_name.setdefault(trace.name, []).append(trace)
-        self._gpus = self._own_gpus()
-        self._changes: dict[int, Change | None] = {}
-
-    def _own_gpus(self) -> frozenset[str]:
-        """GPUs that the server's processes use; empty where that was not read."""
-        return frozenset(
-            trace.labels["gpu"]
-            for name in _PROCESS_ON_GPU
-            for trace in self._by_name.get(name, ())
-            if "gpu" in trace.labels
-        )
-
-    def of(self, name: str, labels: Mapping[str, str] | None = None) -> Iterator[tuple[Trace, Change]]:
-        """Traces of this name that concern the scheduler's main thread and fit the labels, with what became of them.
-
-        Labels that a trace does not have do not matter, but those asked for must be there.
-        """
-        for trace in self._by_name.get(name, ()):
-            if not all(fnmatchcase(trace.labels.get(key, ""), pattern) for key, pattern in (labels or {}).items()):
-                continue
-            if any(trace.labels.get(key, value) != value for key, value in self._of_thread.items()):
-                continue
-            if self._gpus and trace.labels.get("gpu", next(iter(self._gpus))) not in self._gpus:
-                continue
-            change = self.change(trace)
-            if change is not None:
-                yield trace, change
-
-    def is_of_another_gpu(self, subject: str) -> bool:
-        """Whether an event's subject (`gpu3`, `gpu3.ecc`) is a GPU that the server surely does not use."""
-        named = re.match(r"gpu(\d+)", subject)
-        return bool(self._gpus) and named is not None and named[1] not in self._gpus
-
-    def moved(self, name: str) -> bool | None:
-        """Whether any trace of this name changed when the cycle did; None where none was read."""
-        changes = [change for _, change in self.of(name)]
-        return any(change.sure and change.at_start for change in changes) if changes else None
-
-    def change(self, trace: Trace) -> Change | None:
-        """What became of a trace."""
-        if id(trace) not in self._changes:
-            self._changes[id(trace)] = change_of(trace, self._started_at_ns, self._slack_ns)
-        return self._changes[id(trace)]
 
 
 def candidates(evidence: Evidence, readings: Readings, growth: Growth, graph: CausalGraph) -> tuple[Candidate, ...]:
@@ -132,7 +76,7 @@ def _from_readings(kind: CauseKind, readings: Readings, growth: Growth) -> tuple
     found: list[Candidate] = []
     was_read = False
     for sign in kind.sign:
-        of_sign = list(readings.of(sign.reading, sign.labels))
+        of_sign = list(readings.of(sign.reading, sign.labels, silent=sign.silent))
         was_read = was_read or bool(of_sign)
         found += [
             _candidate(kind, trace, change, readings, growth) for trace, change in of_sign if _shows(sign, change)

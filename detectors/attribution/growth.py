@@ -9,6 +9,7 @@ import numpy as np
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.config.causes import Way
 from cyclewatch.detectors.attribution.evidence import Evidence, StageMeans
+from cyclewatch.detectors.attribution.readings import Readings
 from cyclewatch.detectors.attribution.split import GPU_WAITS, UNEXPLAINED, WAIT
 from cyclewatch.detectors.split_part import SplitPart
 
@@ -25,11 +26,12 @@ for the device may do so on the CPU or off it."""
 class Growth:
     """Parts of the mean cycle before and after, in microseconds (of a change without cycles: in steps of before).
 
-    `busy_us` is how much longer the scheduler's thread computed in the host stages, None where that is not known.
+    `off_us` is how much longer the scheduler's thread was off the CPU, other than to wait for the device; None where
+    that is not known.
     """
 
     parts: Mapping[str, SplitPart]
-    busy_us: float | None
+    off_us: float | None
     synchronous: bool
 
     @property
@@ -86,38 +88,49 @@ class Growth:
         return sum(max(self.parts[name].delta_us, 0.0) for name in names)
 
     def way_us(self, way: Way) -> float:
-        """By how much the host stages became longer in this way; without a limit where that is not known."""
-        if self.busy_us is None or way is Way.EITHER:
-            return float("inf")
-        host_us = self.room_us(self.host)
-        busy_us = min(max(self.busy_us, 0.0), host_us)
-        return busy_us if way is Way.BUSY else host_us - busy_us
+        """How much longer the thread was off the CPU, or computed, in a cycle; infinite where that is not known."""
+        if self.off_us is None or way is Way.EITHER:
+            return math.inf
+        off_us = min(max(self.off_us, 0.0), self.grown_us)
+        return off_us if way is Way.BLOCKED else self.grown_us - off_us
 
     def share(self, time_us: float) -> float:
         """Part of the slowdown that is behind so much growth, 0 to 1."""
         return min(max(time_us / self.grown_us, 0.0), 1.0) if self.grown_us > 0 else 0.0
 
 
+_ON_CPU = "host.on_cpu_ratio"
+_ALWAYS = 0.97
+"""Share of the time on a CPU from which on a thread never leaves it of its own will."""
+
 _SHOWN_BY_PROFILES = {"communication": ("communication",), "copies": ("memcpy", "memset", "copying")}
 
 
-def growth_of(evidence: Evidence, parts: Sequence[SplitPart]) -> Growth:
+def growth_of(evidence: Evidence, parts: Sequence[SplitPart], readings: Readings) -> Growth:
     """Growth of the parts of a split; of a whole step where there are none, but it is known how much slower it is."""
     if not parts and evidence.slower is not None:
         parts = (SplitPart(WHOLE, 1.0, evidence.slower),)
     named = {part.part: part for part in parts}
     growth = Growth(named, None, evidence.synchronous)
-    return Growth(named, _busy_us(evidence, growth), evidence.synchronous)
+    return Growth(named, _off_us(evidence, growth, readings), evidence.synchronous)
 
 
-def _busy_us(evidence: Evidence, growth: Growth) -> float | None:
+def _off_us(evidence: Evidence, growth: Growth, readings: Readings) -> float | None:
+    """By the thread's CPU time in the sampled cycles, or all the time, if it never was off the CPU before.
+
+    A thread that spins while it waits is on the CPU all the time. One that sleeps then is off the CPU for the device's
+    sake too, and so nothing can be told where the wait moved.
+    """
+    read = next((change for _, change in readings.of(_ON_CPU)), None)
+    if read is not None and read.before >= _ALWAYS:
+        return (1 - read.after) * growth.after_us - (1 - read.before) * growth.before_us
     before, after = on_cpu(evidence.before), on_cpu(evidence.after)
-    host_us = growth.room_us(growth.host)
     wait = growth.parts.get(WAIT)
     waited_us = abs(wait.delta_us) if wait is not None else 0.0 if growth.synchronous else math.inf
-    if not np.isfinite(after - before) or waited_us > _WAIT_MATTERS * host_us:
+    sleeps = before < _ALWAYS and waited_us > _WAIT_MATTERS * growth.room_us(growth.host)
+    if not np.isfinite(after - before) or sleeps:
         return None
-    return after * growth.after_us - before * growth.before_us
+    return (1 - after) * growth.after_us - (1 - before) * growth.before_us
 
 
 def on_cpu(means: Iterable[StageMeans]) -> float:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cyclewatch.config.causes import CausalGraph, Layer, causal_graph
-from cyclewatch.detectors.attribution.candidates import Candidate, Readings, candidates
+from cyclewatch.detectors.attribution.candidates import Candidate, candidates
 from cyclewatch.detectors.attribution.evidence import Cause, Evidence, Status
 from cyclewatch.detectors.attribution.growth import WHOLE, Growth, growth_of
 from cyclewatch.detectors.attribution.kernel_candidates import kernel_candidates
 from cyclewatch.detectors.attribution.ranks import slow_rank
+from cyclewatch.detectors.attribution.readings import Readings
 from cyclewatch.detectors.attribution.shares import Explained, explain
 from cyclewatch.detectors.attribution.stages import Symptom, stopped, symptoms
 from cyclewatch.detectors.split_part import SplitPart
@@ -36,7 +37,7 @@ def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
     `parts` are the split of the mean cycle. Empty where nothing became longer.
     """
     graph = causal_graph()
-    growth = growth_of(evidence, parts)
+    growth = growth_of(evidence, parts, Readings(evidence))
     if not growth.parts or not growth.total_us > 0:
         return ()
     explained = _explained(evidence, growth, graph)
@@ -56,7 +57,7 @@ def _explained(evidence: Evidence, growth: Growth, graph: CausalGraph) -> tuple[
     slow = slow_rank(evidence, growth.total_us)
     if slow is not None and slow.cycles.rank != evidence.rank:
         seen = replace(evidence, rank=slow.cycles.rank, before=slow.cycles.before, after=slow.cycles.after)
-        growth = growth_of(seen, slow.parts)
+        growth = growth_of(seen, slow.parts, Readings(seen))
         evidence = seen
     readings = Readings(evidence)
     found = [*candidates(evidence, readings, growth, graph)]

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cyclewatch.config.causes import CausalGraph, Way
-from cyclewatch.detectors.attribution.candidates import Candidate, Readings
+from cyclewatch.detectors.attribution.candidates import Candidate
 from cyclewatch.detectors.attribution.growth import Growth
+from cyclewatch.detectors.attribution.readings import Readings
 from cyclewatch.detectors.attribution.sentences import grown
 from cyclewatch.detectors.attribution.split import GPU_WAITS, WAIT
 from cyclewatch.detectors.split_part import SplitPart
@@ -56,7 +57,7 @@ def symptoms(growth: Growth) -> Iterator[Symptom]:
         if part is None or growth.share(part.delta_us) < _LEAST_SHARE:
             continue
         proof = grown(part, growth.total_us)
-        if stage == WAIT or growth.busy_us is None:
+        if stage == WAIT or growth.off_us is None:
             share = growth.share(part.delta_us)
             yield Symptom(f"stage_{stage}", f"{text}: takes longer", share, located=False, proof=(proof,))
         else:
@@ -64,13 +65,12 @@ def symptoms(growth: Growth) -> Iterator[Symptom]:
 
 
 def _by_way(part: SplitPart, text: str, proof: str, growth: Growth) -> Iterator[Symptom]:
-    host_us = growth.room_us(growth.host)
     ways = (
         (Way.BLOCKED, "the scheduler thread is off the CPU longer", True),
         (Way.BUSY, "the scheduler thread computes longer", False),
     )
     for way, what, located in ways:
-        us = part.delta_us * growth.way_us(way) / host_us
+        us = part.delta_us * growth.way_us(way) / growth.grown_us
         if growth.share(us) >= _LEAST_SHARE:
             used = f"{us / 1e3:+.3f} ms of it {'off the CPU' if way is Way.BLOCKED else 'on the CPU'}"
             yield Symptom(f"stage_{part.part}_{way}", f"{text}: {what}", growth.share(us), located, (proof, used))
@@ -83,7 +83,7 @@ def stopped(growth: Growth, readings: Readings, graph: CausalGraph) -> Candidate
     """
     kind = graph.kinds["stopped"]
     grown_us = growth.grown_us
-    if growth.busy_us is None or growth.way_us(Way.BLOCKED) < _MOSTLY * grown_us:
+    if growth.off_us is None or growth.way_us(Way.BLOCKED) < _MOSTLY * grown_us:
         return None
     if not all(readings.moved(name) is False for name in kind.needs_still):
         return None

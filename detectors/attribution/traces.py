@@ -14,14 +14,18 @@ SLACK_NS = 30 * 10**9
 """How far the beginning of a change may be off, where its series does not tell: some windows."""
 
 _SLACK_LEAST_NS, _SLACK_MOST_NS = 10 * 10**9, 120 * 10**9
-_NEARLY_AS_GOOD = 0.9
-"""Part of the best place's gain from which on a place may be where the cycle changed."""
+_NEARLY_AS_LIKELY = 10.0
+"""How much less the log likelihood of a place may be than that of the best: neighbours are alike, so that it counts
+each window more than once."""
 
 _SURE = 4.0
 """Standard errors from which on a difference is one: some dozens of series are looked at."""
 
 _SURE_WITHOUT_ONE = 2.5
 """The same without the farthest value after the change, so that a single spike is no level."""
+
+_SURE_IN_ITSELF = 1.5
+"""The same in standard errors of the values after the change, which may be noisier than those before."""
 
 _LEAST_FACTOR_ALONE = 1.05
 """By how much readings must differ that have no neighbours to tell their noise from."""
@@ -87,6 +91,16 @@ def change_of(trace: Trace, started_at_ns: int, slack_ns: int = SLACK_NS) -> Cha
     )
 
 
+def begun(trace: Trace, started_at_ns: int, slack_ns: int = SLACK_NS) -> Change | None:
+    """The change of a reading that is told only while it is not zero, and began to be told at the change."""
+    known = np.isfinite(trace.values) & (np.abs(trace.values) < _HUGE)
+    at_ns, values = trace.at_ns[known], trace.values[known]
+    if not len(values) or at_ns.min() < started_at_ns:
+        return None
+    at_start = int(at_ns.min()) <= started_at_ns + slack_ns + 2 * _pace_ns(at_ns)
+    return Change(before=0.0, after=float(values.mean()), error=0.0, sure=bool(values.any()), at_start=at_start)
+
+
 def _pace_ns(at_ns: Integers) -> int:
     return int(np.median(np.diff(at_ns))) if len(at_ns) > 1 else 0
 
@@ -98,12 +112,14 @@ def _settled(at_ns: Integers, values: Floats, settled_ns: int) -> Floats:
 
 
 def _error(before: Floats, after: Floats) -> float:
-    """Standard error of the difference of the means; 0 where no noise was ever seen, or none can be told."""
-    of_before = long_run_sigma(before - np.median(before)) if len(before) >= _NOISE_FROM else 0.0
-    of_after = long_run_sigma(after - np.median(after)) if len(after) >= _NOISE_FROM else of_before
-    # A few values tell their own noise badly: they have at least that of the time before.
-    of_after = max(of_before, of_after)
-    return math.sqrt(of_before**2 / len(before) + of_after**2 / len(after))
+    """Standard error of the difference of the means if nothing but the noise of the time before were in it; 0 for none.
+
+    Bursts that the robust estimate leaves out are part of that noise.
+    """
+    if len(before) < _NOISE_FROM:
+        return 0.0
+    sigma = max(long_run_sigma(before - np.median(before)), float(before.std()))
+    return sigma * math.sqrt(1 / len(before) + 1 / len(after))
 
 
 def _is_sure(before: Floats, after: Floats, error: float) -> bool:
@@ -116,9 +132,10 @@ def _is_sure(before: Floats, after: Floats, error: float) -> bool:
         return False
     if len(after) < _WITHOUT_ONE_FROM:
         return True
-    rest = np.delete(after, int(np.argmax((after - level) * math.copysign(1.0, difference))))
-    left = float(rest.mean() - level) * math.copysign(1.0, difference)
-    return left > _SURE_WITHOUT_ONE * error
+    away = math.copysign(1.0, difference)
+    rest = np.delete(after, int(np.argmax((after - level) * away)))
+    of_after = float(after.std()) / math.sqrt(len(after))
+    return float(rest.mean() - level) * away > max(_SURE_WITHOUT_ONE * error, _SURE_IN_ITSELF * of_after)
 
 
 def _changed_at(at_ns: Integers, values: Floats, started_at_ns: int, slack_ns: int) -> bool:
@@ -139,7 +156,9 @@ def slack_ns(levels: Trace | None, started_at_ns: int) -> int:
     if len(values) < _PLACE_FROM or np.ptp(values) == 0:
         return SLACK_NS
     gains = _gains(values)
-    places = at_ns[1:][gains >= _NEARLY_AS_GOOD * gains.max()]
+    scores = normal_scores(values)
+    left = np.maximum(float(((scores - scores.mean()) ** 2).sum()) - gains, 1e-9)
+    places = at_ns[1:][len(values) / 2 * np.log(left / left.min()) <= _NEARLY_AS_LIKELY]
     return int(np.clip(np.abs(places - started_at_ns).max(), _SLACK_LEAST_NS, _SLACK_MOST_NS))
 
 
