@@ -13,6 +13,7 @@ from cyclewatch.collectors.records import NODE
 from cyclewatch.daemon.runs import changes_between
 from cyclewatch.daemon.store.kernel_profile import kernel_profile
 from cyclewatch.daemon.store.models import ChangeEventRow, RunRow, WindowRow
+from cyclewatch.daemon.store.probes import probes_around
 from cyclewatch.daemon.store.profiles import profile_in
 from cyclewatch.daemon.store.stretches import Stretch, cycles_in, levels_in, ranks_in, run_at, traces_in
 from cyclewatch.daemon.store.unit import Run
@@ -109,7 +110,10 @@ def _evidence(
         after=new[rank],
         synchronous=synchronous,
         levels=levels_in(connection, rank, phase, before, after),
-        traces=traces,
+        traces=[
+            *(one for one in traces if not one.name.startswith("probe.")),
+            *probes_around(connection, before, after),
+        ],
         events=sorted(events, key=lambda event: event.at_ns),
         kernels=_kernels(connection, rank, before, after),
         ranks=[RankCycles(name, old[name], new[name]) for name in ranks if name != rank and new[name]],
