@@ -10,9 +10,10 @@ from dataclasses import replace
 from sqlalchemy import Connection, func, select
 
 from cyclewatch.collectors.records import NODE
+from cyclewatch.daemon.profiling.decide import Reason
 from cyclewatch.daemon.runs import changes_between
 from cyclewatch.daemon.store.kernel_profile import kernel_profile
-from cyclewatch.daemon.store.models import ChangeEventRow, RunRow, WindowRow
+from cyclewatch.daemon.store.models import ChangeEventRow, ProfileRow, RunRow, WindowRow
 from cyclewatch.daemon.store.probes import probes_around
 from cyclewatch.daemon.store.profiles import profile_in
 from cyclewatch.daemon.store.stretches import Stretch, cycles_in, levels_in, ranks_in, run_at, traces_in
@@ -25,6 +26,7 @@ _READINGS_NS = 300 * 10**9
 _EVENT_MARGIN_NS = 120 * 10**9
 _EVENTS_MAX = 50
 _PROFILE_AGE_NS = 86_400 * 10**9
+_PROFILE_EFFECT_NS = 15 * 10**9
 
 
 def evidence_of(
@@ -57,7 +59,10 @@ def evidence_of(
         before,
         after,
         traces=traces_in(connection, near_before, near_after),
-        events=_events(connection, run.target, last_ns, start_ns + _EVENT_MARGIN_NS),
+        events=[
+            *_events(connection, run.target, last_ns, start_ns + _EVENT_MARGIN_NS),
+            *_own_profiles(connection, run.target, start_ns),
+        ],
         synchronous=synchronous,
     )
 
@@ -143,6 +148,25 @@ def _events(connection: Connection, target: str, from_ns: int, to_ns: int) -> li
         .limit(_EVENTS_MAX)
     )
     return [Event(*row) for row in connection.execute(query)]
+
+
+def _own_profiles(connection: Connection, target: str, at_ns: int) -> list[Event]:
+    """Profiles that were being taken when a change began, or had just ended; not those that it made us take."""
+    query = (
+        select(ProfileRow.began_at_ns, ProfileRow.rank, ProfileRow.method, ProfileRow.reason)
+        .where(
+            ProfileRow.target == target,
+            ProfileRow.reason != Reason.SUSPICION.value,
+            ProfileRow.began_at_ns <= at_ns,
+            func.coalesce(ProfileRow.ended_at_ns, at_ns) >= at_ns - _PROFILE_EFFECT_NS,
+        )
+        .order_by(ProfileRow.began_at_ns.desc())
+        .limit(_EVENTS_MAX)
+    )
+    return [
+        Event(began_ns, "profile", f"profile of {rank}", "", f"taken by {method} ({reason})")
+        for began_ns, rank, method, reason in connection.execute(query)
+    ]
 
 
 def _differences(before: Run, after: Run, at_ns: int) -> list[Event]:

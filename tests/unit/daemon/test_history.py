@@ -246,6 +246,21 @@ def test_events_within_two_minutes_of_the_beginning_are_told(past: Past) -> None
     assert [event.subject for event in past.evidence().events] == ["a880", "a1120"]
 
 
+def test_our_own_profile_at_the_beginning_is_an_event(past: Past) -> None:
+    """One that still runs, or has ended within 15 s before; not one that the suspicion made us take."""
+
+    def taken(began_s: int, ended_s: int | None, **changes: Any) -> StoredProfile:
+        ended_ns = None if ended_s is None else ended_s * SECOND
+        return profile(f"p{began_s}", began_at_ns=began_s * SECOND, ended_at_ns=ended_ns, **changes)
+
+    suspected = taken(997, 999, reason="suspicion")
+    past.note(profiles=[taken(980, 984), taken(981, 985), taken(999, None), taken(1001, 1004), suspected])
+    assert sorted((event.at_ns // SECOND, event.text) for event in past.evidence().events) == [
+        (981, "profile of tp0: taken by kineto (routine)"),
+        (999, "profile of tp0: taken by kineto (routine)"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("event", "text"),
     [
