@@ -91,6 +91,8 @@ class Comparison:
     warnings: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()
     slower: float | None = None
+    ci: tuple[float, float] | None = None
+    """95 % interval of the effect (slower - 1), where there are windows to tell it."""
     cycles: tuple[CyclePair, ...] = ()
     split_of: str = ""
     split: tuple[SplitPart, ...] = ()

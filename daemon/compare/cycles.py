@@ -14,6 +14,7 @@ from cyclewatch.daemon.compare.sources import CyclesSource, SourceError
 from cyclewatch.daemon.printable import printable, shown
 from cyclewatch.daemon.runs import RunRegistry, changes_between
 from cyclewatch.detectors.attribution import Event, Evidence, StageMeans, Trace, causes, split
+from cyclewatch.detectors.level_difference import level_difference
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.suspicion import suspicion_row
 from cyclewatch.detectors.windows import CellWindow, Window, WindowCutter
@@ -40,12 +41,14 @@ def compare_cycles(before: CyclesSource, after: CyclesSource, phase: str | None)
     evidence = _evidence(before, after, old, new, chosen)
     parts = split(evidence.before, evidence.after)
     reasons = _differences(before.identity, after.identity)
-    found = () if reasons else causes(evidence, parts)
+    difference = level_difference(*(_by_window(windows, chosen) for windows in (old, new)))
+    is_told = not reasons and (difference is None or difference.is_sure)
+    found = causes(evidence, parts) if is_told else ()
     slower = growth(parts)
     what = f"{chosen} cycles at the same load"
     findings = (
-        *slower_sentence(what, slower, claims=not reasons),
-        *split_sentence(parts),
+        *slower_sentence(what, slower, claims=not reasons, difference=difference),
+        *(split_sentence(parts) if is_told else ()),
         *cause_sentences(found),
     )
     return Comparison(
@@ -55,6 +58,7 @@ def compare_cycles(before: CyclesSource, after: CyclesSource, phase: str | None)
         warnings=reasons if parts else (*reasons, NO_COMMON_LOAD),
         findings=findings,
         slower=slower,
+        ci=difference.ci if difference else None,
         cycles=pairs,
         split_of=f"the mean {chosen} cycle, at the same load, by stage",
         split=parts,
@@ -75,6 +79,10 @@ def _cells(windows: Sequence[Window]) -> dict[str, list[CellWindow]]:
         for cell in window.cells:
             found[cell.phase.value].append(cell)
     return found
+
+
+def _by_window(windows: Sequence[Window], phase: str) -> list[list[CellWindow]]:
+    return [[cell for cell in window.cells if cell.phase.value == phase] for window in windows]
 
 
 def _pairs(old: Sequence[Window], new: Sequence[Window]) -> tuple[CyclePair, ...]:

@@ -72,6 +72,7 @@ def _summary(comparison: Comparison) -> dict[str, Any]:
         "mean_cycle_us": {"before": _number(means[0]), "after": _number(means[1])},
         "mean_cycle_change": _number(means[1] / means[0] - 1) if comparable and means[0] and means[1] else None,
         "slower": _number(comparison.slower),
+        "ci": None if comparison.ci is None else [_number(end) for end in comparison.ci],
     }
 
 

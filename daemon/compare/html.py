@@ -31,16 +31,22 @@ def comparison_html(comparison: Comparison) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_shown,
     )
     return environment.get_template("page.html.j2").render(
-        before=printable(comparison.before.label),
-        after=printable(comparison.after.label),
+        before=comparison.before.label,
+        after=comparison.after.label,
         comparable=comparison.comparable,
-        warnings=[printable(warning) for warning in comparison.warnings],
-        findings=[printable(finding) for finding in comparison.findings],
+        warnings=comparison.warnings,
+        findings=comparison.findings,
         tiles=list(_tiles(comparison)),
         sections=list(_sections(comparison)),
     )
+
+
+def _shown(value: object) -> object:
+    """What is put into the page: text without characters that cannot be seen; what is drawn here, as it is."""
+    return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
@@ -52,7 +58,7 @@ def _tiles(comparison: Comparison) -> Iterator[tuple[str, str]]:
         yield f"mean cycle before ({pair.name})", duration(pair.before.mean_us)
         yield f"mean cycle after ({pair.name})", duration(pair.after.mean_us)
     if comparison.causes:
-        yield "first cause", printable(comparison.causes[0].kind).replace("_", " ")
+        yield "first cause", comparison.causes[0].kind.replace("_", " ")
 
 
 def _sections(comparison: Comparison) -> Iterator[_Section]:

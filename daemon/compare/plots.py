@@ -115,7 +115,7 @@ def histograms(pair: CyclePair, bins: int) -> tuple[float, float, list[list[floa
     sides = [side for side in (pair.before, pair.after) if side]
     low = min(float(side.quantiles_us((0.0,))[0]) for side in sides)
     high = max(float(side.quantiles_us((0.99,))[0]) for side in sides)
-    edges = np.linspace(low, max(high, low * 1.001), bins + 1)
+    edges = np.linspace(low * 0.999, high * 1.001, bins + 1)
     shares = []
     for side in (pair.before, pair.after):
         times = side.quantiles_us(_PARTS) if side else np.zeros(0)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from cyclewatch.detectors.attribution import Cause
+from cyclewatch.detectors.level_difference import LevelDifference
 from cyclewatch.detectors.split_part import SplitPart
 
 _TIMES = 2.0
@@ -24,15 +25,21 @@ def duration(time_us: float) -> str:
     return f"{time_us * 1e3:,.3g} ns"
 
 
-def slower_sentence(what: str, slower: float | None, *, claims: bool) -> tuple[str, ...]:
+def slower_sentence(
+    what: str, slower: float | None, *, claims: bool, difference: LevelDifference | None = None
+) -> tuple[str, ...]:
     """By how much something became slower or faster; none where it is not known."""
     if slower is None:
         return ()
-    if abs(slower - 1) < _SAME:
-        return (f"{what}: as long as before ({slower - 1:+.1%})",)
+    interval = ""
+    if difference is not None:
+        low, high = difference.ci
+        interval = f" (window by window {difference.effect:+.1%}, 95 % interval {low:+.1%} to {high:+.1%})"
+        if not difference.is_sure:
+            return (f"{what}: no difference that can be told from the noise{interval}",)
     change = f"{abs(slower - 1):.1%} {'longer' if slower > 1 else 'shorter'}"
     size = f"{slower:.2f} times as long" if slower >= _TIMES else change
-    return (f"{what}: {size}" + ("" if claims else "; no regression can be told from that"),)
+    return (f"{what}: {size}{interval}" + ("" if claims else "; no regression can be told from that"),)
 
 
 def split_sentence(parts: Sequence[SplitPart]) -> tuple[str, ...]:

@@ -137,7 +137,8 @@ class Sources:
         raise SourceError(f"{shown(word)}: there is no such file, and it is nothing else that is known: {_MEND}")
 
     def _profile(self, word: str, name: str) -> StoredProfileSource:
-        view = ProfileHistory(self._store()).profile(_number(name, "profiles list"))
+        number = _number(name, "profiles list")
+        view = ProfileHistory(self._store()).profile(number)
         if view is None:
             raise SourceError(f"{printable(word)}: no such profile; see `cyclewatch profiles list`")
         if not view.profile.kernels:
@@ -160,7 +161,8 @@ class Sources:
         return TimeSource(printable(word), run.started_at_ns, run.last_seen_ns + 1, run)
 
     def _regression(self, word: str, name: str) -> RegressionSource:
-        view = StoreHistory(self._store()).regression(_number(name, "regressions list"))
+        number = _number(name, "regressions list")
+        view = StoreHistory(self._store()).regression(number)
         if view is None:
             raise SourceError(f"{printable(word)}: no such regression; see `cyclewatch regressions list`")
         began = view.started_at_ns

@@ -21,7 +21,8 @@ from cyclewatch.daemon.store.models import RunRow, WindowRow
 from cyclewatch.daemon.store.run_rows import run_of
 from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import Run
-from cyclewatch.detectors.attribution import Event, Evidence, Trace, causes, split
+from cyclewatch.detectors.attribution import Event, Evidence, Trace, causes, split_of
+from cyclewatch.detectors.level_difference import level_difference
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.suspicion import suspicion_row
 
@@ -40,6 +41,7 @@ class _Cell:
     """The cycles of one load bucket in one window: how many, mean and stages in nanoseconds, and their sketch."""
 
     start_ns: int
+    bucket: int
     count: int
     mean_ns: float
     stages_ns: Floats
@@ -72,9 +74,12 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
         phase = wanted.phase or next(iter(in_both), None)
         phase = _chosen("phase", phase, *phases)
         evidence = evidence_between(connection, rank, phase, old.stretch, new.stretch)
-    parts = split(evidence.before, evidence.after)
+    divided = split_of(evidence)
+    parts = divided.parts
     reasons = _differences(old.runs, new.runs)
-    found = () if reasons else causes(evidence, parts)
+    difference = level_difference(*(_by_window(side.cells[rank, phase]) for side in (old, new)))
+    is_told = not reasons and (difference is None or difference.is_sure)
+    found = causes(evidence, parts) if is_told else ()
     slower = growth(parts)
     return Comparison(
         before=_subject(old, rank),
@@ -82,15 +87,18 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
         comparable=not reasons,
         warnings=reasons if parts else (*reasons, NO_COMMON_LOAD),
         findings=(
-            *slower_sentence(f"{phase} cycles of {rank} at the same load", slower, claims=not reasons),
-            *split_sentence(parts),
+            *slower_sentence(
+                f"{phase} cycles of {rank} at the same load", slower, claims=not reasons, difference=difference
+            ),
+            *(split_sentence(parts) if is_told else ()),
             *(kernel_sentences(evidence.kernels) if evidence.kernels else ()),
             *_events(evidence.events),
             *cause_sentences(found),
         ),
         slower=slower,
+        ci=difference.ci if difference else None,
         cycles=pairs,
-        split_of=f"the mean {phase} cycle of {rank}, at the same load, by stage",
+        split_of=f"the mean {phase} cycle of {rank}, at the same load, from {divided.made_of}",
         split=parts,
         kernels=evidence.kernels,
         suspicions=tuple(_suspicions(old.cells[rank, phase], new.cells[rank, phase], evidence, rank)),
@@ -127,6 +135,7 @@ def _cells(connection: Connection, stretch: Stretch) -> dict[tuple[str, str], li
             WindowRow.rank,
             WindowRow.phase,
             WindowRow.start_ns,
+            WindowRow.bucket,
             WindowRow.count,
             WindowRow.mean_ns,
             WindowRow.sketch,
@@ -137,9 +146,16 @@ def _cells(connection: Connection, stretch: Stretch) -> dict[tuple[str, str], li
         .order_by(WindowRow.start_ns)
     )
     cells: dict[tuple[str, str], list[_Cell]] = defaultdict(list)
-    for rank, phase, start_ns, count, mean_ns, sketch, *stages_ns in connection.execute(query):
-        cells[rank, phase].append(_Cell(start_ns, count, mean_ns, np.array(stages_ns, np.float64), sketch))
+    for rank, phase, start_ns, bucket, count, mean_ns, sketch, *stages_ns in connection.execute(query):
+        cells[rank, phase].append(_Cell(start_ns, bucket, count, mean_ns, np.array(stages_ns, np.float64), sketch))
     return cells
+
+
+def _by_window(cells: Iterable[_Cell]) -> list[list[_Cell]]:
+    windows: dict[int, list[_Cell]] = defaultdict(list)
+    for cell in cells:
+        windows[cell.start_ns].append(cell)
+    return list(windows.values())
 
 
 def _chosen(what: str, wanted: str | None, old: Collection[str], new: Collection[str]) -> str:
