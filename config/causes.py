@@ -95,6 +95,7 @@ class CauseKind:
     sign: tuple[Sign, ...] = ()
     event: tuple[EventSign, ...] = ()
     through: tuple[str, ...] = ()
+    needs_effect: bool = False
     needs_still: tuple[str, ...] = ()
     refuted_by: tuple[str, ...] = ()
     yields_to: tuple[str, ...] = ()

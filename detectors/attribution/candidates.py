@@ -59,8 +59,9 @@ def candidates(evidence: Evidence, readings: Readings, growth: Growth, graph: Ca
 
 
 def _acts_through_nothing(kind: CauseKind, found: Mapping[str, Sequence[Candidate]], still: set[str]) -> bool:
-    """Whether all that this kind could act through was read and stayed as it was."""
-    return bool(kind.through) and not any(found[name] for name in kind.through) and set(kind.through) & still != set()
+    """Whether none of what this kind acts through moved, though it was read, or must be seen for this kind."""
+    unseen = not any(found[name] for name in kind.through)
+    return bool(kind.through) and unseen and (kind.needs_effect or set(kind.through) & still != set())
 
 
 def _from_readings(kind: CauseKind, readings: Readings, growth: Growth) -> tuple[list[Candidate], bool]:

@@ -10,16 +10,15 @@ from cyclewatch.collectors.records import STAGES
 from cyclewatch.config.causes import Way
 from cyclewatch.detectors.attribution.evidence import Evidence, StageMeans
 from cyclewatch.detectors.attribution.readings import Readings
-from cyclewatch.detectors.attribution.split import GPU_WAITS, UNEXPLAINED, WAIT
+from cyclewatch.detectors.attribution.split import GPU_WAITS, UNEXPLAINED, WAIT, split, split_of
 from cyclewatch.detectors.split_part import SplitPart
 
 HOST_STAGES = tuple(stage for stage in STAGES if stage != WAIT)
 WHOLE = "step"
 """The one part of a change of which no cycles are at hand."""
 
-_WAIT_MATTERS = 0.2
-"""By how much of the host's growth the wait may move for the thread's CPU time to tell of the host: a thread that waits
-for the device may do so on the CPU or off it."""
+_SLEEPS = 1.15
+"""A thread that computes at most so many times as long as its host stages last sleeps while it waits."""
 
 
 @dataclass(frozen=True)
@@ -107,30 +106,57 @@ _SHOWN_BY_PROFILES = {"communication": ("communication",), "copies": ("memcpy", 
 
 
 def growth_of(evidence: Evidence, parts: Sequence[SplitPart], readings: Readings) -> Growth:
-    """Growth of the parts of a split; of a whole step where there are none, but it is known how much slower it is."""
-    if not parts and evidence.slower is not None:
+    """Growth of the parts of the cycle; where no cycles are at hand, of those given, or of the step as a whole.
+
+    Host stages count as the cycle records have them, also while the device was busy: what it did then is told apart in
+    its own part, by the kernels that became longer.
+    """
+    stages = split(evidence.before, evidence.after)
+    if stages:
+        parts = stages if evidence.synchronous else _with_device(stages, split_of(evidence).parts)
+    elif not parts and evidence.slower is not None:
         parts = (SplitPart(WHOLE, 1.0, evidence.slower),)
     named = {part.part: part for part in parts}
     growth = Growth(named, None, evidence.synchronous)
     return Growth(named, _off_us(evidence, growth, readings), evidence.synchronous)
 
 
+def _with_device(stages: Sequence[SplitPart], whole: Sequence[SplitPart]) -> tuple[SplitPart, ...]:
+    """The stages, the wait parted as the kernels that became longer are; kept whole where none is known to have."""
+    names = {part.part for part in stages}
+    longer = [part for part in whole if part.part not in {*names, *GPU_WAITS, UNEXPLAINED} and part.delta_us > 0]
+    wait = next(part for part in stages if part.part == WAIT)
+    longer_us = sum(part.delta_us for part in longer)
+    if wait.delta_us <= 0 or longer_us <= 0:
+        return tuple(stages)
+    host = (part for part in stages if part is not wait)
+    parts = (
+        SplitPart(part.part, wait.before_us * share, wait.after_us * share)
+        for part in longer
+        for share in (part.delta_us / longer_us,)
+    )
+    return (*host, *parts)
+
+
 def _off_us(evidence: Evidence, growth: Growth, readings: Readings) -> float | None:
     """By the thread's CPU time in the sampled cycles, or all the time, if it never was off the CPU before.
 
-    A thread that spins while it waits is on the CPU all the time. One that sleeps then is off the CPU for the device's
-    sake too, and so nothing can be told where the wait moved.
+    A thread that spins while it waits for the device is on the CPU all the time, and one that sleeps then, only in the
+    host stages. Of one that does either nothing can be told.
     """
+    before_us, after_us = growth.before_us, growth.after_us
     read = next((change for _, change in readings.of(_ON_CPU)), None)
     if read is not None and read.before >= _ALWAYS:
-        return (1 - read.after) * growth.after_us - (1 - read.before) * growth.before_us
+        return (1 - read.after) * after_us - (1 - read.before) * before_us
     before, after = on_cpu(evidence.before), on_cpu(evidence.after)
-    wait = growth.parts.get(WAIT)
-    waited_us = abs(wait.delta_us) if wait is not None else 0.0 if growth.synchronous else math.inf
-    sleeps = before < _ALWAYS and waited_us > _WAIT_MATTERS * growth.room_us(growth.host)
-    if not np.isfinite(after - before) or sleeps:
+    if not np.isfinite(after - before):
         return None
-    return (1 - after) * growth.after_us - (1 - before) * growth.before_us
+    if growth.synchronous or before >= _ALWAYS:
+        return (1 - after) * after_us - (1 - before) * before_us
+    host = [growth.parts[name] for name in growth.host]
+    if before * before_us > _SLEEPS * sum(part.before_us for part in host):
+        return None
+    return sum(part.delta_us for part in host) - (after * after_us - before * before_us)
 
 
 def on_cpu(means: Iterable[StageMeans]) -> float:

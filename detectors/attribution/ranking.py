@@ -34,7 +34,7 @@ _UNEXPLAINED, _SYMPTOM, _CONSEQUENCE, _NO_SHARE = 0.6, 0.5, 0.1, 0.02
 def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
     """Candidates for a slowdown, most likely first; says so where nothing explains it.
 
-    `parts` are the split of the mean cycle. Empty where nothing became longer.
+    `parts` are the split of the step where no cycles are at hand, as of two profiles. Empty where nothing is longer.
     """
     graph = causal_graph()
     growth = growth_of(evidence, parts, Readings(evidence))
@@ -57,7 +57,7 @@ def _explained(evidence: Evidence, growth: Growth, graph: CausalGraph) -> tuple[
     slow = slow_rank(evidence, growth.total_us)
     if slow is not None and slow.cycles.rank != evidence.rank:
         seen = replace(evidence, rank=slow.cycles.rank, before=slow.cycles.before, after=slow.cycles.after)
-        growth = growth_of(seen, slow.parts, Readings(seen))
+        growth = growth_of(seen, (), Readings(seen))
         evidence = seen
     readings = Readings(evidence)
     found = [*candidates(evidence, readings, growth, graph)]

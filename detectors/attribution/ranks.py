@@ -21,10 +21,9 @@ _LEAST_GAP = 0.3
 
 @dataclass(frozen=True)
 class SlowRank:
-    """The rank that makes the others wait: its cycles, its split, and how much less its wait grew."""
+    """The rank that makes the others wait: its cycles, and how much less its wait grew."""
 
     cycles: RankCycles
-    parts: tuple[SplitPart, ...]
     gap_us: float
     proof: tuple[str, ...]
 
@@ -38,15 +37,15 @@ def slow_rank(evidence: Evidence, total_us: float) -> SlowRank | None:
     """The rank that makes the others wait for a good part of the slowdown; None where all wait alike."""
     own = RankCycles(evidence.rank, evidence.before, evidence.after)
     splits = [(one, split(one.before, one.after)) for one in (own, *evidence.ranks)]
-    waits = [(one, parts, wait) for one, parts in splits for wait in parts if wait.part == WAIT]
+    waits = [(one, wait) for one, parts in splits for wait in parts if wait.part == WAIT]
     if len(waits) < 2:  # noqa: PLR2004 (one that is slow, and one that waits)
         return None
-    cycles, parts, least = min(waits, key=lambda rank: rank[2].delta_us)
-    others = [(one.rank, wait) for one, _, wait in waits if one is not cycles]
+    cycles, least = min(waits, key=lambda rank: rank[1].delta_us)
+    others = [(one.rank, wait) for one, wait in waits if one is not cycles]
     gap_us = float(np.median([wait.delta_us for _, wait in others])) - least.delta_us
     if gap_us < _LEAST_GAP * total_us or max(wait.delta_us for _, wait in others) <= 0:
         return None
-    return SlowRank(cycles, parts, gap_us, (_waits((cycles.rank,), [least]), _of_others(others)))
+    return SlowRank(cycles, gap_us, (_waits((cycles.rank,), [least]), _of_others(others)))
 
 
 def _of_others(others: Sequence[tuple[str, SplitPart]]) -> str:
