@@ -56,6 +56,7 @@ bench: $(VENV)/stamp ## measure the costs, side by side with what else one might
 	$(BIN)/python benchmarks/reader_cost.py
 	$(BIN)/python benchmarks/host_cost.py
 	$(BIN)/python benchmarks/gpu_cost.py
+	$(BIN)/python benchmarks/probe_cost.py
 	$(BIN)/python benchmarks/daemon_memory.py
 	$(BIN)/python benchmarks/daemon_cost.py
 	$(BIN)/pip install --quiet --constraint constraints.txt --group bench-profiles

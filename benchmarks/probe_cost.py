@@ -3,8 +3,8 @@
     python benchmarks/probe_cost.py
 
 Prints the times of the work with nothing beside it, with a busy process on every CPU, and with processes that stream
-through memory, in alternation, since what else runs on the machine changes; the CPU time of the whole process, its
-start included; and what processes that keep every CPU busy lose to one probe.
+through memory, in alternation, since what else runs on the machine changes; and the CPU time of the whole process, its
+start included, which is what a probe takes from others on a machine that is busy.
 """
 
 import argparse
@@ -22,13 +22,6 @@ from cyclewatch.collectors.probe.programs import probe_cpu
 
 _BUSY = "while True: pass"
 _STREAMING = "block = bytearray(b'1') * 2**28\nwhile True: block.find(b'2')"
-_COUNTING = """
-import sys, time
-rounds, until = 0, time.monotonic() + float(sys.argv[1])
-while time.monotonic() < until:
-    rounds += 1
-print(rounds)
-"""
 _NEVER = threading.Event()
 
 
@@ -56,33 +49,10 @@ def one_probe() -> dict[str, float]:
     return {**times, "process cpu": spent_s * 1e3}
 
 
-def counted(seconds: float, *, probing: bool) -> tuple[int, int]:
-    """How far a busy process on every CPU counts meanwhile, together, and how many probes were taken."""
-    command = [sys.executable, "-c", _COUNTING, str(seconds)]
-    counters = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(os.cpu_count() or 1)]
-    until_s = time.monotonic() + seconds
-    probes = 0
-    while probing and time.monotonic() < until_s:
-        probe_cpu(_NEVER)
-        probes += 1
-    return sum(int(counter.communicate()[0]) for counter in counters), probes
-
-
-def taken_from_others_ms(rounds: int, seconds: float) -> float:
-    """Milliseconds that processes which keep every CPU busy lose to one probe; the median of some rounds."""
-    lost = []
-    for _ in range(rounds):
-        without, _ = counted(seconds, probing=False)
-        during, probes = counted(seconds, probing=True)
-        lost.append((1 - during / without) * seconds * (os.cpu_count() or 1) * 1e3 / probes)
-    return statistics.median(lost)
-
-
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8, help="probes of each kind")
-    parser.add_argument("--seconds", type=float, default=2.0, help="seconds with probes, and without, each time")
     arguments = parser.parse_args()
     kinds = {"alone": "", "busy neighbours": _BUSY, "streaming neighbours": _STREAMING}
     found: dict[str, list[dict[str, float]]] = {kind: [] for kind in kinds}
@@ -98,10 +68,8 @@ def main() -> None:
             low, middle, high = statistics.quantiles([one[work] for one in found[kind]], n=4)
             cells.append(f"{middle:9.2f} ({low:.2f} to {high:.2f})")
         print(f"{work:45}" + "".join(f"{cell:>26}" for cell in cells))
-    lost_ms = taken_from_others_ms(arguments.rounds, arguments.seconds)
-    print(f"a probe takes {lost_ms:.0f} ms of CPU from processes that keep every CPU busy")
-    hourly = lost_ms / 1e3 / 3600 / (os.cpu_count() or 1)
-    print(f"which is {hourly:.1e} of this machine's time, once an hour")
+    spent_s = statistics.median(one["process cpu"] for one in found["alone"]) / 1e3
+    print(f"once an hour that is {spent_s / 3600:.1e} of one CPU, every five minutes {spent_s / 300:.1e}")
 
 
 if __name__ == "__main__":
