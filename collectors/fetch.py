@@ -1,15 +1,13 @@
 """HTTP GET from servers that may be slow, wrong or hostile: bounded in time and in bytes."""
 
-import contextlib
-import socket
 import ssl
-import threading
-import time
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpx
+
+from cyclewatch.collectors.deadline import Deadline
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class HttpFetcher:
     def get(self, url: str, *, timeout_s: float, max_bytes: int) -> Response:
         """See `Fetcher`."""
         shown = public_url(url)
-        deadline = _Deadline(timeout_s)
+        deadline = Deadline(timeout_s)
         late = FetchError(
             f"{shown}: no complete answer within {timeout_s:g} s: the server hangs, "
             "or engine.timeout_s is too short for it"
@@ -85,7 +83,7 @@ class HttpFetcher:
             raise late
         return response
 
-    def _get(self, url: str, shown: str, deadline: "_Deadline", max_bytes: int) -> Response:
+    def _get(self, url: str, shown: str, deadline: Deadline, max_bytes: int) -> Response:
         request_url = httpx.URL(url)
         # httpx logs addresses: the credentials go beside them.
         auth = (request_url.username, request_url.password) if request_url.userinfo else None
@@ -124,39 +122,3 @@ class HttpFetcher:
                 limits=httpx.Limits(max_keepalive_connections=0),
             )
         return self._clients[scheme]
-
-
-class _Deadline:
-    """Ends one request after `timeout_s` by closing its connection.
-
-    The timeouts of httpx are for single reads: a server that sends a byte now and then, of its headers even,
-    would never run into them.
-    """
-
-    def __init__(self, timeout_s: float) -> None:
-        self.timeout_s = timeout_s
-        self.passed = False
-        self._end = time.monotonic() + timeout_s
-        self._stream: Any = None
-        self._timer: threading.Timer | None = None
-
-    def trace(self, event: str, info: dict[str, Any]) -> None:
-        """Called by httpcore at each step of the request; the two that make a connection matter."""
-        if event in {"connection.connect_tcp.complete", "connection.start_tls.complete"}:
-            self._stream = info["return_value"]
-            self.cancel()
-            self._timer = threading.Timer(max(0.0, self._end - time.monotonic()), self._pass)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def cancel(self) -> None:
-        """The request is over."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer.join()
-
-    def _pass(self) -> None:
-        self.passed = True
-        # Whoever reads from the socket wakes up. A TLS socket's own method would take TLS off under the reader.
-        with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._stream.get_extra_info("socket"), socket.SHUT_RDWR)

@@ -18,6 +18,7 @@ from cyclewatch.daemon.cli import (
     regressions,
     roofline,
     run,
+    sink,
     status,
 )
 
@@ -44,4 +45,5 @@ app.command("roofline")(roofline.roofline)
 app.add_typer(regressions.app, name="regressions")
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(model.app, name="model")
+app.add_typer(sink.app, name="sink")
 app.add_typer(configuration.app, name="config")

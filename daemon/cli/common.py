@@ -19,7 +19,7 @@ from cyclewatch.daemon.store.history import StoreHistory
 EXIT_ERROR = 1
 EXIT_CONFIG = 2
 EXIT_FOUND = 3
-"""`doctor` found something to mend; `regressions list --fail` found an open regression."""
+"""`doctor` or `sink list` found something to mend; `regressions list --fail` found an open regression."""
 
 ConfigOption = Annotated[
     Path | None,

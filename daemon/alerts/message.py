@@ -1,0 +1,103 @@
+"""What a message says, whatever service it goes to."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """What became of the incident."""
+
+    OPENED = "opened"
+    GROWN = "grown"
+    ACKNOWLEDGED = "acknowledged"
+    RESOLVED = "resolved"
+    TEST = "test"
+
+
+class Severity(StrEnum):
+    """How soon somebody should look."""
+
+    CRITICAL = "critical"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True)
+class Felt:
+    """One quantity that users feel, such as TTFT, ITL or throughput; both values in `unit`."""
+
+    name: str
+    before: float
+    after: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class FirstCause:
+    """The most likely cause, with its evidence in sentences, the strongest first."""
+
+    kind: str
+    subject: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Links:
+    """Where to look; each an http address, or empty."""
+
+    page: str = ""
+    dashboard: str = ""
+    runbook: str = ""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One thing to tell about one incident.
+
+    `incident` is its number or name for people, `command` shows it. `key` is the same for all messages of an incident:
+    services know by it what belongs together. An incident stays the same target, node, model and phase all its life.
+    `effect` is the change of the cycle time as a ratio, `ci` its interval. `targets` counts all targets it concerns,
+    the one named among them. Instants are nanoseconds of UTC: `at_ns` is when `state` came about.
+
+    Texts may come from anywhere and have any length: `text.py` makes them fit to be shown.
+    """
+
+    incident: str
+    key: str
+    state: State
+    severity: Severity
+    target: str
+    node: str
+    model: str
+    phase: str
+    effect: float
+    ci: tuple[float, float]
+    started_at_ns: int
+    at_ns: int
+    cause: FirstCause | None = None
+    felt: tuple[Felt, ...] = ()
+    next_step: str = ""
+    command: str = ""
+    links: Links = Links()
+    targets: int = 1
+
+
+def trial(sink: str, node: str, at_ns: int) -> Message:
+    """The message of `cyclewatch sink test`: nobody who reads it may think that something is wrong."""
+    return Message(
+        incident="test",
+        key=f"cyclewatch-test-{node}",
+        state=State.TEST,
+        severity=Severity.INFO,
+        target="none",
+        node=node,
+        model="",
+        phase="",
+        effect=0.0,
+        ci=(0.0, 0.0),
+        started_at_ns=at_ns,
+        at_ns=at_ns,
+        cause=FirstCause("test", f"somebody ran `cyclewatch sink test {sink}`"),
+        next_step="nothing to do; close it where a service keeps it open",
+        command=f"cyclewatch sink test {sink}",
+    )

@@ -1,0 +1,74 @@
+"""Prometheus Alertmanager: API v2."""
+
+import base64
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from cyclewatch.daemon.alerts.destination import Destination
+from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response, outcome_by_status
+from cyclewatch.daemon.alerts.message import Message, State
+from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, stable_key
+from cyclewatch.daemon.alerts.shorten import shortened
+from cyclewatch.daemon.alerts.text import NAME_MAX, instant, text_of
+
+_KEY_MAX = 255
+_RESEND_S = 60.0
+_FORGOTTEN_AFTER_NS = 4 * int(_RESEND_S) * 10**9
+"""As Prometheus does: an alert that is not sent again ends by itself, but not before four were missed."""
+
+
+@dataclass(frozen=True)
+class Alertmanager:
+    """One Alertmanager, by its base address; the sink's key is `USER:PASSWORD` or a bearer token."""
+
+    destination: Destination
+    rates: ClassVar[tuple[Rate, ...]] = ()
+    resend_s: ClassVar[float | None] = _RESEND_S
+
+    def payload(self, message: Message, now_ns: int) -> Request:
+        """See `Sender`."""
+        text = text_of(message)
+        links = dict(text.links)
+        ends_at_ns = message.at_ns if message.state is State.RESOLVED else now_ns + _FORGOTTEN_AFTER_NS
+        alert: dict[str, Any] = {
+            "labels": _labels(message),
+            "annotations": {
+                "summary": text.title,
+                "description": "\n".join(map(str, text.lines)),
+                "incident": text.where,
+                **{f"{name}_url": address for name, address in text.links},
+            },
+            "startsAt": instant(min(message.started_at_ns, ends_at_ns)),  # the other way round it is refused
+            "endsAt": instant(ends_at_ns),
+        }
+        if "page" in links:
+            alert["generatorURL"] = links["page"]
+        return Request(
+            f"{self.destination.url.rstrip('/')}/api/v2/alerts", json_body([alert]), _login(self.destination.key)
+        )
+
+    def outcome(self, response: Response) -> Outcome:
+        """See `Sender`."""
+        return outcome_by_status(response, self.destination)
+
+
+def _labels(message: Message) -> dict[str, str]:
+    """What an alert is known by: nothing that changes while it is open, so no figures."""
+    labels = {
+        "alertname": "CyclewatchTest" if message.state is State.TEST else "CyclewatchSlowdown",
+        "incident": stable_key(message.key, _KEY_MAX),
+        "severity": message.severity.value,
+        "target": shortened(message.target, NAME_MAX),
+        "node": shortened(message.node, NAME_MAX),
+        "model": shortened(message.model, NAME_MAX),
+        "phase": shortened(message.phase, NAME_MAX),
+    }
+    return {name: value for name, value in labels.items() if value}  # an empty label is one that is not there
+
+
+def _login(key: str) -> dict[str, str]:
+    if not key:
+        return {}
+    if ":" in key:
+        return {"Authorization": f"Basic {base64.b64encode(key.encode()).decode()}"}
+    return {"Authorization": f"Bearer {key}"}

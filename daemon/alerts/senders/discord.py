@@ -1,0 +1,63 @@
+"""Discord: webhooks, with an embed."""
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cyclewatch.daemon.alerts.destination import Destination
+from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response, Retry, outcome_by_status, waiting_s
+from cyclewatch.daemon.alerts.message import Message, Severity, State
+from cyclewatch.daemon.alerts.senders.sender import Rate, json_body
+from cyclewatch.daemon.alerts.shorten import backslashed, shortened
+from cyclewatch.daemon.alerts.text import instant, text_of
+
+_LINE_MAX = 450
+"""Five of these and three links fit into the 4,096 characters of a description."""
+
+_TITLE_MAX = 256
+_COLOURS = {Severity.CRITICAL: 0xC0392B, Severity.WARNING: 0xE67E22, Severity.INFO: 0x3498DB}
+_GREEN = 0x2ECC71
+_escaped = backslashed("\\`*_~|[]<>#")
+
+
+@dataclass(frozen=True)
+class Discord:
+    """One channel."""
+
+    destination: Destination
+    rates: ClassVar[tuple[Rate, ...]] = (Rate(5, 2.0), Rate(30, 60.0))
+    resend_s: ClassVar[float | None] = None
+
+    def payload(self, message: Message, now_ns: int) -> Request:  # noqa: ARG002 (no signature)
+        """See `Sender`."""
+        text = text_of(message)
+        lines = [f"**{line.label}** {shortened(line.text, _LINE_MAX, _escaped)}" for line in text.lines]
+        links = " · ".join(f"[{name}]({address})" for name, address in text.links)
+        body = {
+            "allowed_mentions": {"parse": []},
+            "embeds": [
+                {
+                    "title": shortened(text.title, _TITLE_MAX, _escaped),
+                    "description": "\n".join([*lines, *([links] if links else [])]),
+                    "color": _GREEN if message.state is State.RESOLVED else _COLOURS[message.severity],
+                    "timestamp": instant(message.at_ns),
+                    "footer": {"text": text.where},
+                }
+            ],
+        }
+        return Request(self.destination.url, json_body(body))
+
+    def outcome(self, response: Response) -> Outcome:
+        """See `Sender`. How long to wait is in the body of an answer too, and finer there."""
+        outcome = outcome_by_status(response, self.destination)
+        if isinstance(outcome, Retry) and (after_s := _retry_after_s(response.body)) is not None:
+            return Retry(after_s, outcome.reason)
+        return outcome
+
+
+def _retry_after_s(body: bytes) -> float | None:
+    try:
+        after_s = json.loads(body)["retry_after"]
+        return waiting_s(float(after_s))
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return None

@@ -1,0 +1,89 @@
+"""Feishu and Lark: custom robots, with a card, signed."""
+
+import base64
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from cyclewatch.daemon.alerts.destination import Destination
+from cyclewatch.daemon.alerts.exchange import (
+    Delivered,
+    Outcome,
+    Refused,
+    Request,
+    Response,
+    Retry,
+    outcome_by_status,
+    quoted,
+    retry_after_s,
+)
+from cyclewatch.daemon.alerts.message import Message, Severity, State
+from cyclewatch.daemon.alerts.senders.sender import Rate, answered_code, json_body
+from cyclewatch.daemon.alerts.text import text_of
+
+_COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "orange", Severity.INFO: "blue"}
+
+_REFUSED = {
+    9499: "the request is not as it should be",
+    19001: "the address is wrong",
+    19002: "the type of message is wrong",
+    19021: "the signature or the clock is wrong: correct the key, or set the clock",
+    19022: "the address of this node is not on the robot's list",
+    19024: "the robot wants a keyword: use its signature instead",
+}
+
+
+@dataclass(frozen=True)
+class Feishu:
+    """One robot."""
+
+    destination: Destination
+    rates: ClassVar[tuple[Rate, ...]] = (Rate(5, 1.0), Rate(100, 60.0))
+    resend_s: ClassVar[float | None] = None
+
+    def payload(self, message: Message, now_ns: int) -> Request:
+        """See `Sender`."""
+        text = text_of(message)
+        colour = "green" if message.state is State.RESOLVED else _COLOURS[message.severity]
+        elements: list[dict[str, Any]] = [{"tag": "div", "text": _plain(str(line))} for line in text.lines]
+        if text.links:
+            buttons = [
+                {"tag": "button", "type": "default", "text": _plain(name), "url": address}
+                for name, address in text.links
+            ]
+            elements.append({"tag": "action", "actions": buttons})
+        elements.append({"tag": "note", "elements": [_plain(text.where)]})
+        card = {
+            "config": {"wide_screen_mode": True},
+            "header": {"template": colour, "title": _plain(text.title)},
+            "elements": elements,
+        }
+        body: dict[str, Any] = {"msg_type": "interactive", "card": card}
+        if self.destination.key:
+            timestamp_s = now_ns // 10**9
+            body = {"timestamp": str(timestamp_s), "sign": signature(self.destination.key, timestamp_s), **body}
+        return Request(self.destination.url, json_body(body))
+
+    def outcome(self, response: Response) -> Outcome:
+        """See `Sender`. HTTP 200 means nothing: the code in the body does."""
+        outcome = outcome_by_status(response, self.destination)
+        if not isinstance(outcome, Delivered):
+            return outcome
+        code = answered_code(response, "code", "StatusCode")
+        if code == 0:
+            return outcome
+        said = quoted(response, self.destination)
+        if code in _REFUSED:
+            return Refused(f"{_REFUSED[code]}: {said}")
+        return Retry(retry_after_s(response), said)
+
+
+def signature(secret: str, timestamp_s: int) -> str:
+    """Base64 of HMAC-SHA256 of nothing, with time and secret as the key: the custom bot guide says so."""
+    key = f"{timestamp_s}\n{secret}".encode()
+    return base64.b64encode(hmac.new(key, b"", hashlib.sha256).digest()).decode()
+
+
+def _plain(text: str) -> dict[str, Any]:
+    return {"tag": "plain_text", "content": text}

@@ -1,0 +1,66 @@
+"""What every sender can do."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+from cyclewatch.daemon.alerts.destination import Destination
+from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response
+from cyclewatch.daemon.alerts.message import Message
+from cyclewatch.daemon.alerts.shorten import length
+
+
+@dataclass(frozen=True)
+class Rate:
+    """At most `count` messages in any `seconds`."""
+
+    count: int
+    seconds: float
+
+
+class Sender(Protocol):
+    """A service, seen from one sink. Whatever the message holds, `payload` keeps within the service's limits."""
+
+    rates: ClassVar[tuple[Rate, ...]]
+    """What the service takes from one sink; empty where it says nothing."""
+
+    resend_s: ClassVar[float | None]
+    """Seconds after which an incident that is still open must be sent again; None where once is enough."""
+
+    @property
+    def destination(self) -> Destination:
+        """Where it sends to."""
+        ...
+
+    def payload(self, message: Message, now_ns: int) -> Request:
+        """What to send for `message` at the instant `now_ns`, which goes into signatures."""
+        ...
+
+    def outcome(self, response: Response) -> Outcome:
+        """What an answer means; its reasons hold no secrets."""
+        ...
+
+
+def json_body(document: dict[str, Any] | list[Any]) -> bytes:
+    """JSON in UTF-8, as short as it can be."""
+    return json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def stable_key(key: str, most: int) -> str:
+    """The key itself, or where it cannot be sent a digest of it: cut, it might be another incident's."""
+    if key.isprintable() and length(key) <= most:
+        return key
+    return hashlib.sha256(key.encode(errors="backslashreplace")).hexdigest()
+
+
+def answered_code(response: Response, *names: str) -> int | None:
+    """The error code in the JSON of an answer, under the first of `names` it has; None where it is not of that form."""
+    try:
+        answer = json.loads(response.body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(answer, dict):
+        return None
+    code = next((answer[name] for name in names if name in answer), None)
+    return code if isinstance(code, int) else None
