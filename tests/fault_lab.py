@@ -1,5 +1,6 @@
 """A real SGLang under the eyes of a real daemon, and one fault after the other."""
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -17,7 +18,7 @@ from daemon_process import Daemon
 from sglang_cpu.faults import ControlGroup
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import RingTap
+from sglang_lab import PACE_SPREAD_MAX, RingTap, UnsteadyError
 
 CONCURRENCY = 4
 DETECTION = {"reference_s": 30, "warmup_s": 5, "min_effect": 0.3, "persistence_s": 10, "false_alarms_per_hour": 1}
@@ -28,7 +29,8 @@ SETTINGS = "[host]\ninterval_s = 2\nlook_interval_s = 5\nsurvey_interval_s = 10\
 
 BASELINE_S, OPEN_S, NAMED_S, RESOLVED_S = 150, 90, 60, 120
 _BEFORE_NS = 300 * 10**9
-_RECORDED_S = 30
+_RECORDED_S, _RECOVERY_S = 30, 20
+_QUIET_NS = 20 * 10**9
 
 
 @dataclass(frozen=True)
@@ -99,25 +101,52 @@ class FaultLab:
     def suffer(
         self, fault: AbstractContextManager[object], expected: Sequence[str], record_to: Path | None, injected: str
     ) -> Found:
-        """Inject a fault, wait until it is found and named, end it, and wait until that is found too."""
-        before_ms = self.tap.mean_decode_ms(time.monotonic_ns() - 20 * 10**9, time.monotonic_ns())
-        with fault:
+        """Inject a fault, wait until it is found and rightly named, end it, and wait until that is found too.
+
+        Raises:
+            UnsteadyError: it was not, but the machine changed its own pace meanwhile.
+        """
+        self.daemon.wait_for(lambda: not self.is_open(), RESOLVED_S, "at rest")
+        quiet_ns = time.monotonic_ns() - _QUIET_NS, time.monotonic_ns()
+        before_ms = self.tap.mean_decode_ms(*quiet_ns)
+        with self._judged_at_pace(quiet_ns), fault:
             began_ns = time.monotonic_ns()
             self.daemon.wait_for(self.is_open, OPEN_S, f"open ({injected})")
-            deadline = time.monotonic() + NAMED_S
-            while (found := self._open_regression())["causes"][:1] and found["causes"][0]["kind"] not in expected:
-                if time.monotonic() > deadline:
-                    break
-                time.sleep(3)
+            found = self._named(expected)
             if record_to is not None:
                 time.sleep(_RECORDED_S)
             after_ms = self.tap.mean_decode_ms(began_ns + 2 * 10**9, time.monotonic_ns())
             told = Found(found, after_ms / before_ms - 1)
+            print(f"{injected}: {told}")
             if record_to is not None:
                 self._record(record_to, told, expected, injected)
+            assert told.kinds[0] in expected, told
         self.daemon.wait_for(lambda: not self.is_open(), RESOLVED_S, f"resolved ({injected})")
-        print(f"{injected}: {told}")
         return told
+
+    @contextmanager
+    def _judged_at_pace(self, quiet_ns: tuple[int, int]) -> Iterator[None]:
+        """What fails in here has failed only if the machine is after it as fast as it was in a quiet time before."""
+        try:
+            yield
+        except AssertionError:
+            self.tap.require_pace(*quiet_ns)
+            time.sleep(_RECOVERY_S)
+            now_ns = time.monotonic_ns()
+            before_ms = self.tap.mean_decode_ms(*quiet_ns)
+            after_ms = self.tap.mean_decode_ms(now_ns - _RECOVERY_S * 10**9 // 2, now_ns)
+            if abs(math.log(after_ms / before_ms)) > math.log1p(PACE_SPREAD_MAX):
+                raise UnsteadyError(f"decode {before_ms:.2f} ms before the fault, {after_ms:.2f} ms after it") from None
+            raise
+
+    def _named(self, expected: Sequence[str]) -> dict[str, Any]:
+        """The open regression once its first cause is an expected one, or as it is when the time for that is over."""
+        deadline = time.monotonic() + NAMED_S
+        while True:
+            found = self._open_regression()
+            if (found["causes"] and found["causes"][0]["kind"] in expected) or time.monotonic() > deadline:
+                return found
+            time.sleep(3)
 
     def evidence_across(self, before_ns: tuple[int, int], after_ns: tuple[int, int]) -> Evidence:
         """What the store knows of two stretches of time (UTC), whatever configuration ran."""
@@ -149,9 +178,9 @@ class FaultLab:
         recorded_faults.save(path, evidence, expected, provenance)
 
     @contextmanager
-    def second_server(self, workdir: Path) -> Iterator[SGLangServer]:
+    def second_server(self) -> Iterator[SGLangServer]:
         """Another server on the same cores, which nobody watches, with traffic of its own."""
-        with SGLangServer(self.server.venv, self.server.version, workdir) as other:
+        with SGLangServer(self.server.venv, self.server.version, self.daemon.directory / "other") as other:
             self.group.adopt(other)
             with Traffic(other.base_url, concurrency=CONCURRENCY, seconds=600, seed=1):
                 yield other

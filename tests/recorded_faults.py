@@ -16,7 +16,7 @@ from cyclewatch.detectors.attribution import Event, Evidence, RankCycles, StageM
 from cyclewatch.detectors.phases import Floats
 
 _MS = 10**6
-_DIGITS = 5
+_DIGITS = 4
 _DEEP = 3
 _KNOWN_COMMANDS = ("python", "sglang", "pytest", "kworker", "ksoftirqd")
 
@@ -59,7 +59,10 @@ def load(path: Path) -> RecordedFault:
 
 
 def save(path: Path, evidence: Evidence, expected: Sequence[str], provenance: Mapping[str, Any]) -> None:
-    """Write a fault: one line a trace, times as milliseconds from its beginning, values with five digits."""
+    """Write a fault: one line a trace, times as milliseconds from its beginning, values with four digits.
+
+    Where all values of a trace are the same, that one is written.
+    """
     start_ns = evidence.started_at_ns
     document: dict[str, Any] = {
         "provenance": dict(provenance),
@@ -108,17 +111,21 @@ def _of_anybody(traces: Iterable[Trace]) -> list[Trace]:
 
 
 def _trace_to(trace: Trace, start_ns: int) -> dict[str, Any]:
+    values = _numbers(trace.values)
     return {
         "name": trace.name,
         "labels": dict(trace.labels),
         "at_ms": ((trace.at_ns - start_ns) // _MS).tolist(),
-        "values": _numbers(trace.values),
+        "values": values if len(set(values)) > 1 else values[0],
     }
 
 
 def _trace_from(document: Mapping[str, Any], start_ns: int) -> Trace:
     at_ns = np.array(document["at_ms"], np.int64) * _MS + start_ns
-    values = [math.nan if value is None else value for value in document["values"]]
+    stored = document["values"]
+    values = [
+        math.nan if one is None else one for one in (stored if isinstance(stored, list) else [stored] * len(at_ns))
+    ]
     return Trace(document["name"], document["labels"], at_ns, np.array(values, np.float64))
 
 

@@ -16,7 +16,7 @@ from cyclewatch.detectors.attribution import Evidence, causes, split
 from fault_lab import CONCURRENCY, DETECTION, FaultLab, Found
 from sglang_cpu.faults import ControlGroup, NotInjectableError, memory_hogs, slow_down, stopped_in_bursts
 from sglang_cpu.server import SGLangServer
-from sglang_lab import ring_directory, sglang_environment
+from sglang_lab import UnsteadyError, ring_directory, sglang_environment
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -48,11 +48,6 @@ class Fault:
     expected: tuple[str, ...]
 
 
-def _group(lab: FaultLab) -> ControlGroup:
-    assert lab.group is not None
-    return lab.group
-
-
 FAULTS = {
     "slow_down": Fault(
         "SGLang's own /slow_down: every forward pass sleeps 4 ms first",
@@ -61,12 +56,12 @@ FAULTS = {
     ),
     "cpu_hogs": Fault(
         "busy loops in the server's control group, one for each core",
-        lambda lab: _group(lab).hogs(os.cpu_count() or 1),
+        lambda lab: lab.group.hogs(os.cpu_count() or 1),
         ("run_queue_wait",),
     ),
     "cpu_quota": Fault(
         "a CPU quota of 50 % of one core on the server's control group, period 10 ms",
-        lambda lab: _group(lab).quota(0.5),
+        lambda lab: lab.group.quota(0.5),
         ("cgroup_throttling",),
     ),
     "stopped": Fault(
@@ -74,12 +69,20 @@ FAULTS = {
         lambda lab: stopped_in_bursts(lab.server, 0.004, 0.010),
         ("stopped",),
     ),
+    "second_server": Fault(
+        "a second SGLang server with traffic on the same cores",
+        lambda lab: lab.second_server(),
+        ("run_queue_wait",),
+    ),
 }
 
 
 def _suffers(lab: FaultLab, name: str) -> Found:
     fault = FAULTS[name]
-    return lab.suffer(fault.inject(lab), fault.expected, _file(name.replace("_", "-")), fault.injected)
+    try:
+        return lab.suffer(fault.inject(lab), fault.expected, _file(name.replace("_", "-")), fault.injected)
+    except UnsteadyError as drift:
+        pytest.skip(f"NOT RUN to its end: the machine does not keep its pace: {drift}")
 
 
 def _file(name: str) -> Path | None:
@@ -91,15 +94,13 @@ def _file(name: str) -> Path | None:
 @pytest.mark.parametrize("name", ["cpu_hogs", "cpu_quota", "stopped"])
 def test_the_fault_is_the_first_cause(lab: FaultLab, name: str) -> None:
     """Of what `cyclewatch regressions list --json` shows."""
-    found = _suffers(lab, name)
-    assert found.kinds[0] in FAULTS[name].expected, found
+    _suffers(lab, name)
 
 
 @pytest.mark.story
 def test_a_sleep_in_run_batch_is_a_stall_on_the_host(lab: FaultLab) -> None:
     """No kernel, and no lack of a CPU."""
-    found = _suffers(lab, "slow_down")
-    assert found.kinds[0] in FAULTS["slow_down"].expected, found
+    _suffers(lab, "slow_down")
 
 
 @pytest.mark.story
@@ -121,12 +122,9 @@ def test_hogs_of_memory_bandwidth_show_or_hide_in_the_noise(lab: FaultLab) -> No
 
 
 @pytest.mark.story
-def test_another_server_on_the_same_cores_is_named(lab: FaultLab, tmp_path: Path) -> None:
+def test_another_server_on_the_same_cores_is_named(lab: FaultLab) -> None:
     """The wait for a CPU comes first, and what it says names the processes of the other server."""
-    fault = lab.second_server(tmp_path / "other")
-    expected = ("run_queue_wait",)
-    found = lab.suffer(fault, expected, _file("second-server"), "a second SGLang server with traffic on the same cores")
-    assert found.kinds[0] in expected, found
+    found = _suffers(lab, "second_server")
     assert "sglang::" in str(found)
 
 
