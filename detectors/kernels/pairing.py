@@ -55,7 +55,7 @@ _Place = tuple[str, str]
 
 
 def pairs(
-    before: Iterable[KernelUse], after: Iterable[KernelUse], *, by_phase: bool, same_tool: bool
+    before: Sequence[KernelUse], after: Sequence[KernelUse], *, by_phase: bool, same_tool: bool
 ) -> tuple[Pair, ...]:
     """The kernels of both profiles by identity and phase; those without calls are left out.
 
@@ -67,8 +67,10 @@ def pairs(
         by_phase: otherwise all phases count as one, "".
         same_tool: otherwise copies are known by their direction alone, because tools tell them apart less or more.
     """
-    old = _gathered(before, by_phase=by_phase, same_tool=same_tool)
-    new = _gathered(after, by_phase=by_phase, same_tool=same_tool)
+    different = {(use.name, use.kind) for use in (*before, *after)}
+    identities = {(name, kind): classify(name, kind.value) for name, kind in different}
+    old = _gathered(before, identities, by_phase=by_phase, same_tool=same_tool)
+    new = _gathered(after, identities, by_phase=by_phase, same_tool=same_tool)
     paired = [
         Pair(place[0], calls, new[place], inferred=calls.identity.truncated)
         for place, calls in old.items()
@@ -86,12 +88,18 @@ def pairs(
     return (*paired, *alone)
 
 
-def _gathered(uses: Iterable[KernelUse], *, by_phase: bool, same_tool: bool) -> dict[_Place, Calls]:
+def _gathered(
+    uses: Iterable[KernelUse],
+    identities: Mapping[tuple[str, KernelKind], KernelIdentity],
+    *,
+    by_phase: bool,
+    same_tool: bool,
+) -> dict[_Place, Calls]:
     gathered: dict[_Place, list[Calls]] = defaultdict(list)
     for use in uses:
         if use.calls <= 0:
             continue
-        identity = classify(use.name, use.kind.value)
+        identity = identities[use.name, use.kind]
         key = identity.key if same_tool else _copy_key(identity.key, use.kind)
         phase = use.phase if by_phase else ""
         spread = (use.min_ns, use.max_ns, use.median_ns, use.std_ns if use.calls > 1 else None)

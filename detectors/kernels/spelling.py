@@ -26,6 +26,9 @@ _UNNAMED = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|_GLOBAL_
 _VERSION_NAMESPACE = re.compile(r"(?:CUB|THRUST|ROCPRIM|HIPCUB|CCCL)_\w*NS|at_cuda_detail|__1|__cxx11|__2")
 """Inline namespaces that tell the release of a library, or who bundles it."""
 
+_LEFT_OUT_BEGIN = frozenset("(<{_CTRHa")
+"""What names of either begin with: most words need not be held against them."""
+
 _QUALIFIERS = frozenset({"const", "volatile"})
 _FUNDAMENTAL = re.compile(
     r"(?:(?:bool|char|short|int|long|unsigned|signed|float|double|u?int(?:8|16|32|64)_t|size_t) ?)+"
@@ -116,7 +119,7 @@ class _Writer:
     def _token(self, text: str) -> None:
         if text.isspace():
             self._space = True
-        elif _UNNAMED.fullmatch(text) or _VERSION_NAMESPACE.fullmatch(text):
+        elif text[0] in _LEFT_OUT_BEGIN and (_UNNAMED.fullmatch(text) or _VERSION_NAMESPACE.fullmatch(text)):
             self._skip_scope = True
         elif text == "::" and self._skip_scope:
             self._skip_scope = False
@@ -126,7 +129,7 @@ class _Writer:
             self._append("std::nullptr_t" if "nullptr" in text else text)
         elif text.startswith("operator"):
             self._append("".join(text.split()))
-        elif number := _NUMBER.fullmatch(text):
+        elif text[0].isdigit() and (number := _NUMBER.fullmatch(text)):
             self._append(number.group(1))
         else:
             self._append(text)
