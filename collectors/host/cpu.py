@@ -48,7 +48,7 @@ def parse_load(content: bytes) -> dict[str, int]:
 
 
 class NodeCpu:
-    """Shares of all CPU time of the node, and its load."""
+    """Shares of all CPU time of the node, and its load; the latter, a mean over a minute, only at looks."""
 
     quantities = (
         Quantity(
@@ -72,7 +72,7 @@ class NodeCpu:
             "host.load",
             "Tasks of the node that ran, waited for a CPU or for storage, as a mean over the last minute.",
             "/proc/loadavg",
-            "host.interval_s",
+            "host.look_interval_s",
             target="node",
             cost="1.4 us",
         ),
@@ -85,10 +85,12 @@ class NodeCpu:
         self._load: CounterFiles[str, str] = CounterFiles(parse_load, required=True)
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
-        """Open both files."""
+        """Open both files, and read the load."""
         del scene
         self._modes.refresh({"stat": self._proc / "stat"}, now_ns)
         self._load.refresh({"loadavg": self._proc / "loadavg"}, now_ns)
+        for counts in self._load.advance(now_ns).values():
+            yield Reading(NODE, "host.load", counts.now["load"] / _HUNDREDTHS)
         yield from (*self._modes.problems, *self._load.problems)
 
     def advance(self, now_ns: int) -> Iterator[Reading]:
@@ -101,8 +103,6 @@ class NodeCpu:
                 for mode, ticks in counts.per_s.items():
                     if mode != "idle":
                         yield Reading(NODE, "host.cpu_mode_ratio", ticks / total, (("mode", mode),))
-        for counts in self._load.advance(now_ns).values():
-            yield Reading(NODE, "host.load", counts.now["load"] / _HUNDREDTHS)
 
     def close(self) -> None:
         """Close both files."""

@@ -45,6 +45,8 @@ parse_switches = named_counters({b"voluntary_ctxt_switches": _VOLUNTARY, b"nonvo
 class ProcessActivity:
     """Faults of all serving processes, those of the same role and rank added up; the rest of schedulers alone.
 
+    Context switches wait for the looks: `status` takes twice as long as `stat`, and what they tell of a scheduler that
+    lacks a CPU, its run-queue wait tells at every sample.
     `last_cpu` is the CPU of each scheduler's main thread, for the sources that look at cores.
     """
 
@@ -85,7 +87,7 @@ class ProcessActivity:
             _VOLUNTARY,
             "How often the scheduler's main thread gave up its CPU to wait.",
             "/proc/PID/status",
-            "host.interval_s",
+            "host.look_interval_s",
             PROCESS_LABELS,
             cost="9.1 us a scheduler",
         ),
@@ -93,7 +95,7 @@ class ProcessActivity:
             _INVOLUNTARY,
             "How often the scheduler's main thread was taken from its CPU while it could run.",
             "/proc/PID/status",
-            "host.interval_s",
+            "host.look_interval_s",
             PROCESS_LABELS,
             cost="in the reading of voluntary_switches_per_second",
         ),
@@ -111,7 +113,11 @@ class ProcessActivity:
         return self._stat.vanished
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
-        """Open the files of all processes."""
+        """Read the context switches of the schedulers known, then open the files of all processes."""
+        for process, counts in self._status.advance(now_ns).items():
+            target, labels = series(process)
+            for name, rate in counts.per_s.items():
+                yield Reading(target, name, rate, labels)
         directories = {process: self._proc / str(process.pid) for process in scene.processes}
         self._stat.refresh({process: path / "stat" for process, path in directories.items()}, now_ns)
         self._status.refresh({process: directories[process] / "status" for process in scene.schedulers}, now_ns)
@@ -136,10 +142,6 @@ class ProcessActivity:
             yield Reading(target, _CPU, cpu, labels)
         for (target, labels), is_stopped in stopped.items():
             yield Reading(target, _STOPPED, is_stopped, labels)
-        for process, counts in self._status.advance(now_ns).items():
-            target, labels = series(process)
-            for name, rate in counts.per_s.items():
-                yield Reading(target, name, rate, labels)
 
     def close(self) -> None:
         """Close all files."""

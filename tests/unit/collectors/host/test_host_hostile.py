@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cyclewatch.collectors.base import Now
-from cyclewatch.collectors.host.cpu import NodeCpu
 from cyclewatch.collectors.host.other_processes import OtherProcesses
+from cyclewatch.collectors.host.pressure import NodePressure
 from cyclewatch.collectors.records import Failure, NoData, Reading, Sample
 from fake_proc import unlinked_files_fail
 from host_trees import NAMES, Node, files
@@ -185,7 +185,7 @@ def test_an_error_nobody_foresaw_stops_no_other_source_and_is_raised(monkeypatch
         node.settle()
         node.change()
         expected = undisturbed(node.name)
-        monkeypatch.setattr(NodeCpu, "advance", fail)
+        monkeypatch.setattr(NodePressure, "advance", fail)
         monkeypatch.setattr(OtherProcesses, "look", fail)
         samples: list[Sample] = []
         with pytest.raises(ExceptionGroup) as raised:
@@ -193,7 +193,7 @@ def test_an_error_nobody_foresaw_stops_no_other_source_and_is_raised(monkeypatch
         assert [type(one) for one in raised.value.exceptions] == [ZeroDivisionError] * 2
         # A generator that raises has given what came before.
         missing = {name for name, _, _ in expected.keys() - readings(samples).keys()}
-        assert missing == {one.name for one in (*NodeCpu.quantities, *OtherProcesses.quantities)}
+        assert missing == {one.name for one in (*NodePressure.quantities, *OtherProcesses.quantities)}
 
 
 def test_a_kernel_without_schedstat_is_said() -> None:
