@@ -119,11 +119,14 @@ def _draw(faults: Sequence[Fault], seed: int, *, hidden: bool) -> Case:
 
 @dataclass(frozen=True)
 class _Scene:
-    """Node, traffic and fault, before anything is measured. `late` tells which cycles come after the change."""
+    """Node, traffic and fault, before anything is measured.
+
+    `late` tells which cycles come after the change, and `first_window` is the first window that is mostly after it.
+    """
 
     node: Node
     load: Load
-    windows: int
+    first_window: int
     late: Bools
     phase: int
     effects: tuple[Effect, ...]
@@ -165,7 +168,7 @@ def _scene(random: np.random.Generator, faults: Sequence[Fault]) -> _Scene | Non
     return _Scene(
         node=node,
         load=load,
-        windows=before,
+        first_window=before + round(into),
         late=late,
         phase=phase,
         effects=effects,
@@ -243,7 +246,7 @@ def _seen(random: np.random.Generator, scene: _Scene, faults: Sequence[Fault], *
     shown_by = tuple(name for fault in faults for name in fault.shown_by)
     down_s = float(random.uniform(20, 90)) if any(effect.restarted for effect in scene.effects) else 0.0
     off = int(random.choice([-1, 0, 1], p=[0.15, 0.7, 0.15])) if scene.slowdown < _UNSURE_BELOW else 0
-    first = scene.windows + off
+    first = scene.first_window + off
     before = scene.load.window < first - math.ceil(down_s / WINDOW_S)
     after = scene.load.window >= first
     gone = _missing(random, () if hidden else shown_by) + (shown_by if hidden else ())
@@ -304,10 +307,10 @@ def _levels(
     backlog = chance(random, 0.3)
     busy_cpus = float(random.uniform(1, 3)) * max(len(node.own), 1) + (node.quota_cpus if node.synchronous else 0)
     both: list[Levels] = []
-    usual_ns = ranks[0].use(node, ~scene.late).cycle_ns
+    usual_ns = ranks[0].use(node, scene.states[0].host, ~scene.late).cycle_ns
     for state, chosen in zip(scene.states, (~scene.late, scene.late), strict=True):
         came = replace(state, host=as_it_came(state.host, ranks[0].losses))
-        uses = tuple(observed.use(node, chosen) for observed in ranks)
+        uses = tuple(observed.use(node, came.host, chosen) for observed in ranks)
         found = host_levels(node, came, uses, busy_cpus) | gpu_levels(node, came, uses) | self_levels()
         both.append(found | engine_levels(node, came, uses[0], usual_ns, backlog=backlog))
     changed, names = with_bystanders(random, node, both[1], spared, decodes=scene.phase == DECODE)

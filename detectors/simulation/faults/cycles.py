@@ -42,7 +42,7 @@ _LUMP_NS = {
     "reclaiming": 5e6,
 }
 """About how long one loss of each kind lasts."""
-_LUMP_CYCLES_MAX = 8
+_LUMP_CYCLES_MAX = 4
 """A simulated window has fewer cycles than a real one: longer lumps would make its mean too uncertain."""
 
 
@@ -60,7 +60,7 @@ class Cycles:
     device_ns: Floats
     lost_ns: Floats
     lost_computing: float
-    lump_ns: float
+    lump_ns: Floats
 
     @property
     def total_ns(self) -> Floats:
@@ -168,8 +168,6 @@ def pace_of(node: Node, state: State, rank: int, device_ns: float, cycle_ns: flo
 
 def burst_ns(random: np.random.Generator, cycles: Cycles) -> Floats:
     """What each cycle loses in lumps that fall on few of them, shape (n,): stops, collections and quotas come so."""
-    if not cycles.lump_ns:
-        return np.zeros_like(cycles.lost_ns)
     lump_ns = np.maximum(cycles.lump_ns, cycles.lost_ns)
     hit = random.uniform(size=len(lump_ns)) < cycles.lost_ns / lump_ns
     bursts: Floats = np.where(hit, random.lognormal(-0.045, 0.3, len(lump_ns)) * lump_ns, 0.0)
@@ -182,5 +180,5 @@ def _cycles(host: Host, stages: Floats, computed: Floats, device: Floats) -> Cyc
     share = host.in_lumps
     most = max(_LUMP_NS, key=lambda name: float(getattr(host, name)))
     computing = (host.collecting + host.reclaiming) / share if share else 0.0
-    lump_ns = min(_LUMP_NS[most], _LUMP_CYCLES_MAX * float(total.mean())) if share else 0.0
+    lump_ns = np.minimum(_LUMP_NS[most], _LUMP_CYCLES_MAX * total)
     return Cycles(stages, computed, device, total * share / (1 - share), min(computing, 1.0), lump_ns)

@@ -147,7 +147,7 @@ def _traffic(random: np.random.Generator) -> Traffic:
     return Traffic(
         batch_size=float(random.choice([4, 12, 24, 48])),
         swing=float(random.uniform(0.05, 0.3)),
-        context_spread=float(random.uniform(0.05, 0.2)),
+        context_spread=float(random.uniform(0.02, 0.08)),
         context_tokens=float(random.uniform(400, 3000)),
     )
 

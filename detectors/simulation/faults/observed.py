@@ -82,14 +82,14 @@ class Observed:
         at_ns = start_ns + np.arange(len(total)) * WINDOW_S * S
         return Trace("cycles.collected_ratio", {"rank": rank}, at_ns, np.minimum(share, 1.0))
 
-    def use(self, node: Node, chosen: Bools) -> Use:
-        """What the scheduler did on average over the chosen cycles."""
+    def use(self, node: Node, host: Host, chosen: Bools) -> Use:
+        """What the scheduler did on average over the chosen cycles, in which `host` lost what it did."""
         stages = self.stages_ns[:, chosen].mean(axis=1)
         cycle_ns = float(stages.sum())
         waits_idly = not (node.spins or node.synchronous)
         return Use(
             cycle_ns=cycle_ns,
-            wanted=1 - float(stages[_WAIT]) / cycle_ns if waits_idly else 1.0,
+            wanted=(1 - host.in_lumps) * (1 - float(stages[_WAIT]) / cycle_ns if waits_idly else 1.0),
             computed=min(float(self.computed_ns[chosen].mean()) / cycle_ns, 1.0),
             device=min(float(self.device_ns[chosen].mean()) / cycle_ns, 1.0),
             stages=tuple((stages / cycle_ns).tolist()),

@@ -52,8 +52,8 @@ KERNELS = {
         0.3,
         2 * _LAYERS,
         memory=False,
-        replacement="void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<c10::BFloat16, float>(int, "
-        "float, c10::BFloat16 const*, c10::BFloat16 const*, c10::BFloat16*)",
+        replacement="void vllm::fused_add_rms_norm_kernel<c10::BFloat16, 8>(c10::BFloat16*, c10::BFloat16*, "
+        "c10::BFloat16 const*, float, int, int)",
     ),
     "activation": _Kernel(
         "void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, &(silu(float const&))>(__nv_bfloat16*, "
