@@ -18,7 +18,7 @@ from daemon_process import Daemon
 from sglang_cpu.faults import ControlGroup
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import PACE_SPREAD_MAX, RingTap, UnsteadyError
+from sglang_lab import PACE_SPREAD_MAX, WARM_UP_NS, RingTap, UnsteadyError
 
 CONCURRENCY = 4
 DETECTION = {"reference_s": 30, "warmup_s": 5, "min_effect": 0.3, "persistence_s": 10, "false_alarms_per_hour": 1}
@@ -29,7 +29,7 @@ SETTINGS = "[host]\ninterval_s = 2\nlook_interval_s = 5\nsurvey_interval_s = 10\
 
 BASELINE_S, OPEN_S, NAMED_S, RESOLVED_S = 150, 90, 60, 120
 _BEFORE_NS = 300 * 10**9
-_RECORDED_S, _RECOVERY_S = 30, 20
+_RECORDED_S, _RECOVERY_S = 45, 20
 _QUIET_NS = 20 * 10**9
 
 
@@ -59,6 +59,8 @@ class FaultLab:
         self.daemon = Daemon(directory, rings, DETECTION, SETTINGS)
         self.traffic = Traffic(server.base_url, concurrency=CONCURRENCY, seconds=3600)
         self.tap = RingTap(rings, CONCURRENCY)
+        self._rest_ns = 0
+        """Since when nothing has been done to the server (UTC)."""
 
     @contextmanager
     def running(self) -> Iterator["FaultLab"]:
@@ -66,6 +68,8 @@ class FaultLab:
         with ExitStack() as stack:
             for part in (self.tap, self.traffic, self.daemon):
                 stack.enter_context(part)
+            time.sleep(WARM_UP_NS / 1e9)
+            self._rest_ns = time.time_ns()
             self.daemon.wait_for(lambda: self._progress() == 1.0, BASELINE_S, "settled")
             time.sleep(10)
             yield self
@@ -107,6 +111,8 @@ class FaultLab:
             UnsteadyError: it was not, but the machine changed its own pace meanwhile.
         """
         self.daemon.wait_for(lambda: not self.is_open(), RESOLVED_S, "at rest")
+        if record_to is not None:
+            time.sleep(_RECORDED_S)
         quiet_ns = time.monotonic_ns() - _QUIET_NS, time.monotonic_ns()
         before_ms = self.tap.mean_decode_ms(*quiet_ns)
         with self._judged_at_pace(quiet_ns), fault:
@@ -122,6 +128,7 @@ class FaultLab:
                 self._record(record_to, told, expected, injected)
             assert told.kinds[0] in expected, told
         self.daemon.wait_for(lambda: not self.is_open(), RESOLVED_S, f"resolved ({injected})")
+        self._rest_ns = time.time_ns()
         return told
 
     @contextmanager
@@ -167,7 +174,9 @@ class FaultLab:
         """Write what the store knows of the fault, with where it comes from."""
         began = datetime.fromisoformat(told.regression["started_at"])
         start_ns = int(began.timestamp() * 1e3) * 10**6
-        evidence = self.evidence_across((start_ns - _BEFORE_NS, start_ns), (start_ns, time.time_ns()))
+        evidence = self.evidence_across(
+            (max(self._rest_ns, start_ns - _BEFORE_NS), start_ns), (start_ns, time.time_ns())
+        )
         provenance = {
             "injected": injected,
             "effect": round(told.truth, 3),

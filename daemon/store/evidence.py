@@ -13,16 +13,18 @@ from cyclewatch.collectors.records import NODE
 from cyclewatch.daemon.profiling.decide import Reason
 from cyclewatch.daemon.runs import changes_between
 from cyclewatch.daemon.store.kernel_profile import kernel_profile
-from cyclewatch.daemon.store.models import ChangeEventRow, ProfileRow, RunRow, WindowRow
+from cyclewatch.daemon.store.models import ChangeEventRow, ProfileRow, RegressionRow, RunRow, WindowRow
 from cyclewatch.daemon.store.probes import probes_around
 from cyclewatch.daemon.store.profiles import profile_in
 from cyclewatch.daemon.store.stretches import Stretch, cycles_in, levels_in, ranks_in, run_at, traces_in
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import Event, Evidence, RankCycles, Trace
 from cyclewatch.detectors.kernels.comparison import ProfileComparison, compare_profiles
+from cyclewatch.detectors.shift_watch import Kind
 
 _CYCLES_NS = 600 * 10**9
 _READINGS_NS = 300 * 10**9
+_LEAST_NS = 60 * 10**9
 _EVENT_MARGIN_NS = 120 * 10**9
 _EVENTS_MAX = 50
 _PROFILE_AGE_NS = 86_400 * 10**9
@@ -43,14 +45,16 @@ def evidence_of(
 
     Cycles are those of up to ten minutes on either side, readings those of five. While a server was down, for an update
     of the driver or of the node, nothing was measured: what changed in that time may be behind a regression that begins
-    when the server is back, however long it took. So what came before ends with the last window before it.
+    when the server is back, however long it took. So what came before ends with the last window before it. It begins
+    after the last change of the series before this one, but for a minute at least.
     """
     start_ns, end_ns = span_ns[0], min(span_ns[1], span_ns[0] + _CYCLES_NS) + 1
     last_ns = _last_window_ns(connection, run, rank, phase, began_ns - _EVENT_MARGIN_NS)
     until_ns = began_ns if last_ns >= began_ns - _CYCLES_NS else last_ns + 1
-    before = Stretch(run.target, until_ns - _CYCLES_NS, until_ns, run.fingerprint)
+    since_ns = min(_last_change_ns(connection, run, rank, phase, began_ns), until_ns - _LEAST_NS)
+    before = Stretch(run.target, max(since_ns, until_ns - _CYCLES_NS), until_ns, run.fingerprint)
     after = Stretch(run.target, start_ns, end_ns, run.fingerprint)
-    near_before = replace(before, from_ns=until_ns - _READINGS_NS)
+    near_before = replace(before, from_ns=max(since_ns, until_ns - _READINGS_NS))
     near_after = replace(after, to_ns=min(end_ns, start_ns + _READINGS_NS))
     return _evidence(
         connection,
@@ -181,6 +185,26 @@ def _differences(before: Run, after: Run, at_ns: int) -> list[Event]:
     ]
     same_server = before.target == after.target
     return [event for event in changes if same_server or event.kind != "restart"] + environment
+
+
+def _last_change_ns(connection: Connection, run: Run, rank: str, phase: str, began_ns: int) -> int:
+    """When the level of the series last changed before a regression began, as far as was found; 0 where it did not."""
+    changed = []
+    for column in (RegressionRow.started_at_ns, RegressionRow.ended_at_ns):
+        query = (
+            select(func.max(column))
+            .join(RunRow, RunRow.id == RegressionRow.run_id)
+            .where(
+                RunRow.target == run.target,
+                RunRow.fingerprint == run.fingerprint,
+                RegressionRow.rank == rank,
+                RegressionRow.phase == phase,
+                RegressionRow.kind == Kind.LEVEL.value,
+                column < began_ns,
+            )
+        )
+        changed.append(connection.execute(query).scalar() or 0)
+    return max(changed)
 
 
 def _last_window_ns(connection: Connection, run: Run, rank: str, phase: str, at_ns: int) -> int:

@@ -9,13 +9,13 @@ import pytest
 from cyclewatch.collectors.records import NODE
 from cyclewatch.daemon.store.profile_records import ProfileState, StoredProfile
 from cyclewatch.daemon.store.stretches import Stretch
-from cyclewatch.daemon.store.unit import ChangeEvent, StoredLevel, StoredSample, StoredWindow, Unit
+from cyclewatch.daemon.store.unit import ChangeEvent, StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
 from cyclewatch.detectors.attribution import Event, Evidence
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.series import Level
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
-from units import KERNEL, RUN, SECOND, profile
+from units import KERNEL, REGRESSION, RUN, SECOND, profile
 from watched import Watched
 
 BEGAN_NS = 1000 * SECOND
@@ -180,6 +180,21 @@ def test_what_has_changed_again_is_held_against_the_time_before_it_began(past: P
     assert [one.count for one in (*evidence.before, *evidence.after)] == [10, 7]
     assert evidence.traces[0].values.tolist() == [0.1, 0.9]
     assert evidence.traces[0].at_ns.tolist() == [1050 * SECOND, 1060 * SECOND]
+
+
+@pytest.mark.parametrize(("ended_s", "first_s"), [(700, 700), (960, 940), (None, 600)])
+def test_what_came_before_begins_after_an_earlier_change(past: Past, ended_s: int | None, first_s: int) -> None:
+    """With its end, or its beginning if it has none; a minute is kept in any case."""
+    ended_ns = None if ended_s is None else ended_s * SECOND
+    earlier = replace(REGRESSION, started_at_ns=600 * SECOND, ended_at_ns=ended_ns)
+    past.note(
+        windows=[window(at_s, count=1) for at_s in range(500, 1000, 5)],
+        samples=[sample(at_s, 0.1) for at_s in range(500, 1000, 5)],
+    )
+    past.note(regressions=[StoredRegression(RUN.key, RUN.target, "tp0", "decode", earlier, (), ())])
+    evidence = past.evidence()
+    assert sum(one.count for one in evidence.before) == (1000 - first_s) // 5
+    assert evidence.traces[0].at_ns[0] == max(first_s, 700) * SECOND
 
 
 def test_two_stretches_of_time_are_compared_as_if_the_one_followed_the_other(past: Past) -> None:
