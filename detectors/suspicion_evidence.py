@@ -13,6 +13,7 @@ from cyclewatch.detectors.attribution import Evidence, Trace
 from cyclewatch.detectors.normal import normal_quantile
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.split_part import SplitPart
+from cyclewatch.detectors.suspicion_kernels import kernels_of_report
 from cyclewatch.detectors.suspicion_shares import REST, SharesReading, is_gpu
 
 STARTED_AT_NS = 10**18
@@ -40,6 +41,7 @@ def evidence_of_report(report: SuspicionReport, shares: SharesReading) -> Eviden
         after=(),
         synchronous=not shares.kernels,
         traces=tuple(_traces(report.rows)),
+        kernels=kernels_of_report(shares),
         slower=shares.slower,
     )
 

@@ -9,6 +9,7 @@ from cyclewatch.daemon.store.kernel_profile import kernel_profile
 from cyclewatch.detectors.attribution import Evidence, causes
 from cyclewatch.detectors.kernels.comparison import (
     KernelChange,
+    PhaseSplit,
     ProfileComparison,
     Substitution,
     Verdict,
@@ -24,7 +25,8 @@ def compare_two_profiles(before: AnyProfile, after: AnyProfile) -> Comparison:
     comparison = compare_profiles(_profile(before), _profile(after))
     parts = comparison.parts
     evidence = Evidence(0, "", before=(), after=(), synchronous=False, kernels=comparison, slower=growth(parts))
-    found = causes(evidence, parts) if comparison.comparable else ()
+    differs = comparison.comparable and not comparison.may_be_noise
+    found = causes(evidence, parts) if differs else ()
     return Comparison(
         before=_subject(before),
         after=_subject(after),
@@ -32,7 +34,7 @@ def compare_two_profiles(before: AnyProfile, after: AnyProfile) -> Comparison:
         warnings=(*comparison.reasons, *comparison.warnings),
         findings=(
             *_phases(comparison),
-            *split_sentence(parts),
+            *(() if comparison.may_be_noise else split_sentence(parts)),
             *kernel_sentences(comparison),
             *cause_sentences(found),
         ),
@@ -84,17 +86,17 @@ def _changed(one: KernelChange) -> str:
 
 
 def _phases(comparison: ProfileComparison) -> tuple[str, ...]:
-    unit = comparison.unit.value
-    return tuple(
-        sentence
-        for one in comparison.phases
-        if one.before_ns > 0
-        for sentence in slower_sentence(
-            f"a {unit} of {one.phase}" if one.phase else f"a {unit}",
-            one.after_ns / one.before_ns,
-            claims=comparison.comparable,
-        )
-    )
+    return tuple(sentence for one in comparison.phases for sentence in _step(one, comparison))
+
+
+def _step(one: PhaseSplit, comparison: ProfileComparison) -> tuple[str, ...]:
+    what = f"a {comparison.unit.value} of {one.phase}" if one.phase else f"a {comparison.unit.value}"
+    if one.before_ns <= 0:
+        return ()
+    if one.may_be_noise:
+        change = f"{one.after_ns / one.before_ns - 1:+.1%}"
+        return (f"{what}: no difference that can be told from the scatter of the steps ({change})",)
+    return slower_sentence(what, one.after_ns / one.before_ns, claims=comparison.comparable)
 
 
 def _profile(source: AnyProfile) -> Profile:

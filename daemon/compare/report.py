@@ -10,7 +10,7 @@ from cyclewatch.daemon.compare.comparison import Comparison, CyclePair, Cycles, 
 from cyclewatch.daemon.compare.sentences import cause_sentences, duration
 from cyclewatch.daemon.compare.sources import ReportSource
 from cyclewatch.daemon.printable import printable
-from cyclewatch.detectors.attribution import Cause, causes
+from cyclewatch.detectors.attribution import Cause, Evidence, causes
 from cyclewatch.detectors.suspicion_evidence import changed, evidence_of_report, parts_of_report
 from cyclewatch.detectors.suspicion_shares import SharesReading, is_gpu, read_shares
 
@@ -24,7 +24,8 @@ def compare_report(source: ReportSource) -> Comparison:
     """The two runs of a report; its table is evidence, its conclusions are not taken over."""
     report = source.report
     shares = read_shares(report)
-    found = _causes(report, shares)
+    evidence = evidence_of_report(report, shares)
+    found = _causes(evidence, shares)
     alike = shares.same_unit is not False
     pair = CyclePair("as the report counts them", _cycles(report.before), _cycles(report.after), alike)
     return Comparison(
@@ -42,14 +43,17 @@ def compare_report(source: ReportSource) -> Comparison:
         cycles=(pair,) if pair.before or pair.after else (),
         split_of="the work of one cycle of the first run" if not alike else "the mean cycle",
         split=shares.parts,
+        kernels=evidence.kernels,
         suspicions=tuple(sorted(report.rows, key=lambda row: -_or_zero(row.score))),
         causes=found,
     )
 
 
-def _causes(report: SuspicionReport, shares: SharesReading) -> tuple[Cause, ...]:
+def _causes(evidence: Evidence, shares: SharesReading) -> tuple[Cause, ...]:
     """Without the stages of a cycle, which a report does not tell: what it has for them is in the split."""
-    found = causes(evidence_of_report(report, shares), parts_of_report(shares))
+    if shares.slower is not None and shares.slower < _MOVED:
+        return ()
+    found = causes(evidence, parts_of_report(shares))
     return tuple(cause for cause in found if not cause.kind.startswith("stage_"))
 
 
@@ -86,6 +90,8 @@ def _unit_warning(report: SuspicionReport, shares: SharesReading) -> tuple[str, 
 def _growth(shares: SharesReading) -> tuple[str, ...]:
     if shares.slower is None:
         return ("by how much a step became longer cannot be told from this report",)
+    if 1 / _MOVED < shares.slower < _MOVED:
+        return (f"a step takes about as long as before ({shares.slower - 1:+.1%}), by {shares.slower_by}",)
     return (f"a step takes {shares.slower:.2f} times as long as before, by {shares.slower_by}",)
 
 
@@ -93,16 +99,19 @@ def _kernels(shares: SharesReading) -> tuple[str, ...]:
     """What the shares of the kernels say of the kernels."""
     if shares.factor is None or shares.low is None or shares.high is None:
         return ()
+    span = f"({shares.low:.1f} to {shares.high:.1f})"
     if not shares.uniform:
-        grown = [one for one in shares.kernels if one.before > 0 and one.after / one.before * shares.factor > 1.25]  # noqa: PLR2004
-        names = ", ".join(printable(one.short, 60) for one in grown[:3]) or "none by itself"
-        return (f"the kernels' shares did not change together; grown against the others: {names}",)
+        return ("the kernels' shares did not change together: single kernels became slower or faster",)
     if shares.factor >= _MOVED:
-        shrank = f"every larger kernel's share shrank by the same factor ({shares.low:.1f} to {shares.high:.1f})"
+        shrank = f"every larger kernel's share shrank by the same factor {span}"
         return (f"{shrank}: the kernels did not slow, the step around them grew by that factor",)
     if shares.work_ratio and shares.same_unit and shares.work_ratio >= _MOVED:
         grew = f"all kernels take {shares.work_ratio:.2f} times as long in a cycle"
         return (f"{grew}: a clock, the memory or a neighbour on the GPU does that, not one kernel",)
+    if shares.factor <= 1 / _MOVED:
+        span = f"({1 / shares.high:.1f} to {1 / shares.low:.1f})"
+        grew = f"every larger kernel's share grew by the same factor {span}"
+        return (f"{grew}: the kernels became slower together, what is beside them did not",)
     return ("the kernels keep their shares: nothing beside them grew",)
 
 
