@@ -7,7 +7,7 @@ SGLANG_VERSIONS ?= 0.5.23 0.5.4
 #   make sglang-env TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 
-.PHONY: help demo demo-sglang test test-stories lint format bench bench-detect sglang-env clean
+.PHONY: help demo demo-sglang test test-stories lint format bench bench-detect bench-attribution sglang-env clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -67,6 +67,10 @@ bench-detect: $(VENV)/stamp ## hold the detection against its peers and against 
 	$(BIN)/pip install --quiet --constraint constraints.txt --group bench-detect
 	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps apache-otava # pyproject.toml says why
 	PYTHONPATH=benchmarks $(BIN)/python -m detect $(BENCH_DETECT)
+
+# Part of it: make bench-attribution BENCH_ATTRIBUTION="--seeds 5 --only straggler --wrong"
+bench-attribution: $(VENV)/stamp ## count how often the right cause is named, on simulated faults
+	PYTHONPATH=benchmarks $(BIN)/python -m attribution $(BENCH_ATTRIBUTION)
 
 clean: ## remove what the targets above made
 	rm -rf $(VENV) .sglang .demo .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

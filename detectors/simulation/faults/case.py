@@ -27,6 +27,8 @@ _EPOCH_NS = 1_790_000_000 * S
 _SIZES = (0.03, 3.0)
 _WINDOWS_BEFORE = (36, 120)
 _AFTER_S = (30, 600)
+_TWO_MOST = 1.0
+"""Of two faults together: what each adds depends on which came first, and the more so the larger they are."""
 _SHARE_LEAST = 0.05
 _UNSURE_BELOW = 0.1
 """Slowdowns below are placed a window off now and then."""
@@ -146,7 +148,8 @@ def _scene(random: np.random.Generator, faults: Sequence[Fault]) -> _Scene | Non
     if node.synchronous:
         phase = int(random.choice([DECODE, BESIDE, EXTEND], p=[0.6, 0.15, 0.25]))
     effects = tuple(fault.prepare(random, node) for fault in faults)
-    size = math.exp(random.uniform(math.log(_SIZES[0]), math.log(_SIZES[1])))
+    most = _SIZES[1] if len(faults) == 1 else _TWO_MOST
+    size = math.exp(random.uniform(math.log(_SIZES[0]), math.log(most)))
     weights = [1.0] if len(faults) == 1 else (first := float(random.uniform(0.2, 0.8)), 1 - first)
     into = float(random.uniform(0, 1))
     begins = np.searchsorted(load.window, load.window)
