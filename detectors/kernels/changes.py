@@ -6,6 +6,9 @@ from enum import StrEnum
 from cyclewatch.detectors.kernels.families import Family
 from cyclewatch.detectors.split_part import SplitPart
 
+_NOISE = 0.01
+"""From this p-value on a difference may be chance."""
+
 
 class Verdict(StrEnum):
     """What became of a kernel, a call of it or the number of its calls."""
@@ -137,7 +140,12 @@ class PhaseSplit:
     after_ns: float
     parts: tuple[SplitPart, ...]
     p_value: float | None = None
-    """Two-sided, that a unit took another time, by the spread of the steps; None where steps are not told."""
+    """Two-sided, that a unit took another time, by the spread of the steps; None where too few are told."""
+
+    @property
+    def may_be_noise(self) -> bool:
+        """Whether the difference between both wholes cannot be told from the scatter of the steps."""
+        return self.p_value is not None and self.p_value > _NOISE
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,3 +172,9 @@ class ProfileComparison:
     def parts(self) -> tuple[SplitPart, ...]:
         """The split of the phase with most time; empty where the profiles have no phase in common."""
         return self.phases[0].parts if self.phases else ()
+
+    @property
+    def may_be_noise(self) -> bool:
+        """Whether no kernel changed, and no phase took a time that cannot be scatter."""
+        changed = self.uniform or self.substitutions or any(one.verdict is not Verdict.SAME for one in self.kernels)
+        return not changed and all(phase.may_be_noise for phase in self.phases)

@@ -78,6 +78,7 @@ def test_one_kernel_slower_by_five_percent_is_the_only_one_named() -> None:
 def test_a_step_is_slower_and_no_kernel_is() -> None:
     comparison = compare_profiles(decoder(rng(1)), decoder(rng(2), idle_ns=1_500_000))
     assert flagged(comparison) == {}
+    assert not comparison.may_be_noise
     (phase,) = comparison.phases
     assert phase.after_ns / phase.before_ns > 1.4
     assert phase.p_value is not None

@@ -55,9 +55,7 @@ def test_two_runs_of_one_program_have_nothing_flagged(before: str, after: str) -
     assert comparison.unit is Unit.STEP
     assert verdicts(comparison) == {Verdict.SAME: 64}
     assert comparison.uniform is None
-    (step,) = comparison.phases
-    assert step.p_value is not None
-    assert step.p_value > 0.05, "the host kept the GPU waiting longer in one run, in two of six steps"
+    assert comparison.may_be_noise, "the host kept the GPU waiting longer in one run, in two of six steps"
 
 
 @pytest.mark.parametrize("place", range(8))
