@@ -60,6 +60,12 @@ class TestCpu:
         """A number that would change with the work."""
         assert cpu_program.loop(1000) == cpu_program.loop(1000) == 67_612
 
+    def test_what_interrupts_one_part_does_not_count_as_time_of_the_work(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Five parts of 2 s, and 30 s more that were charged to one of them."""
+        times = iter([100.0, 102.0, 104.0, 136.0, 138.0, 140.0])
+        monkeypatch.setattr(time, "thread_time", lambda: next(times))
+        assert cpu_program.timed(lambda: None, 5)["cpu"] == 10.0
+
     def test_the_memory_is_there_and_holds_nothing_that_ends_a_scan_early(self) -> None:
         with cpu_program.memory() as block:
             assert len(block) == 32 * 2**20

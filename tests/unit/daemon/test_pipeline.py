@@ -315,6 +315,16 @@ def test_a_reading_that_no_longer_comes_is_no_longer_shown(watched: Watched) -> 
     assert value(watched, "cyclewatch_engine_running_requests", target="server") is None
 
 
+def test_a_probe_is_shown_until_the_next_one_is_due(watched: Watched) -> None:
+    """It comes once an hour."""
+    watched.take(Reading("node", "probe.cpu_loop_seconds", 0.015, (("kind", "cpu"), ("software", "python 3"))), 1)
+    labels = {"target": "node", "kind": "cpu", "software": "python 3"}
+    watched.turn(7200 * SECOND)
+    assert value(watched, "cyclewatch_probe_cpu_loop_seconds", **labels) == 0.015
+    watched.turn(7201 * SECOND)
+    assert value(watched, "cyclewatch_probe_cpu_loop_seconds", **labels) is None
+
+
 def test_a_checkpoint_holds_the_place_of_the_first_record_that_is_not_judged(watched: Watched) -> None:
     """Records of an open window are read again after a restart."""
     watched.take(batch(cycles(800, spacing_ns=10_000_000)), 8 * SECOND)
