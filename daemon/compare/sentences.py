@@ -22,7 +22,7 @@ def duration(time_us: float) -> str:
     for size, unit in ((1e6, "s"), (1e3, "ms"), (1.0, "us")):
         if abs(time_us) >= size:
             return f"{time_us / size:,.4g} {unit}"
-    return f"{time_us * 1e3:,.3g} ns"
+    return f"{round(time_us * 1e3, 3) + 0.0:,.3g} ns"  # + 0.0: no "-0 ns"
 
 
 def slower_sentence(

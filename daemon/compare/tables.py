@@ -14,6 +14,7 @@ from cyclewatch.detectors.kernels.comparison import KernelChange, ProfileCompari
 from cyclewatch.detectors.suspicion_shares import is_gpu
 
 ROWS_MAX = 25
+_UNCHANGED_MAX = 10
 _NAME_CHARS = 80
 _NONE = "-"
 
@@ -136,7 +137,7 @@ def kernel_tables(kernels: ProfileComparison) -> Iterator[Table]:
 
 
 def _kernels(kernels: ProfileComparison, unit: str) -> Table:
-    changed = [one for one in kernels.kernels if one.verdict is not Verdict.SAME] or list(kernels.kernels)
+    changed = [one for one in kernels.kernels if one.verdict is not Verdict.SAME] or kernels.kernels[:_UNCHANGED_MAX]
     rows = [
         (
             printable(one.short, _NAME_CHARS),
