@@ -91,7 +91,7 @@ def _file(name: str) -> Path | None:
     return Path(directory) / f"sglang-cpu-{name}.json" if directory else None
 
 
-@pytest.mark.parametrize("name", ["cpu_hogs", "cpu_quota", "stopped"])
+@pytest.mark.parametrize("name", ["stopped", "cpu_quota", "cpu_hogs"])
 def test_the_fault_is_the_first_cause(lab: FaultLab, name: str) -> None:
     """Of what `cyclewatch regressions list --json` shows."""
     _suffers(lab, name)

@@ -25,7 +25,7 @@ from typing import Final, Self
 from sglang_cpu.server import SGLangServer
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
-WEIGHT: Final = 2
+WEIGHT: Final = 4
 """How many times the usual share of the CPUs a server's group gets: other work on the machine is no fault.
 
 With much more than that, hogs in the group would leave nothing to the daemon that watches.
