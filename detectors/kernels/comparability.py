@@ -1,6 +1,7 @@
 """Whether two profiles are of the same thing: the same hardware, model and load."""
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
@@ -16,7 +17,9 @@ _SAME_FAMILIES_MIN = 0.8
 _SAME_LAYERS = math.log(1.05)
 _SAME_FACTOR = math.log(1.01)
 _SAME_FACTOR_MIN = 0.8
-_SAME_BATCH = math.log(1.1)
+_SAME_LOAD = math.log(1.1)
+_SAME_MIX = 0.1
+_TOKENS = re.compile(r"\btoks=(\d{1,9})\b")
 
 
 def reasons_against(before: Profile, after: Profile, pairs: Sequence[Pair], pace: Pace) -> tuple[str, ...]:
@@ -33,7 +36,7 @@ def reasons_against(before: Profile, after: Profile, pairs: Sequence[Pair], pace
         lambda: _shares(before, after),
         lambda: _kernels(pairs),
         lambda: _layers(pairs, pace),
-        lambda: _batches(before, after),
+        lambda: _mixes(pace),
     )
     return tuple(reason for check in checks for reason in check())
 
@@ -94,16 +97,34 @@ def _layers(pairs: Sequence[Pair], pace: Pace) -> Iterator[str]:
         )
 
 
-def _batches(before: Profile, after: Profile) -> Iterator[str]:
-    sizes: tuple[dict[str, list[int]], dict[str, list[int]]] = (defaultdict(list), defaultdict(list))
-    for profile, by_phase in zip((before, after), sizes, strict=True):
-        for step in profile.steps:
-            if step.batch_size:
-                by_phase[step.phase].append(step.batch_size)
-    for phase in sorted(sizes[0].keys() & sizes[1].keys()):
-        one, other = median(sizes[0][phase]), median(sizes[1][phase])
-        if abs(math.log(other / one)) > _SAME_BATCH:
-            yield f"the {phase or 'common'} steps have a batch size of {one:g} before and {other:g} after: another load"
+def _mixes(pace: Pace) -> Iterator[str]:
+    """Where kernels do not tell their phase, a mean is over all of them."""
+    if "" in pace.before and pace.moved > _SAME_MIX:
+        yield f"{pace.moved:.0%} of the cycles are of other phases than before: another load"
+
+
+def other_loads(before: Profile, after: Profile) -> dict[str, str]:
+    """The phases whose steps held another number of tokens or requests, in the median, with a sentence that says so."""
+    old, new = _loads(before), _loads(after)
+    found = {}
+    for phase in sorted(old.keys() & new.keys()):
+        one, other = median(old[phase]), median(new[phase])
+        if abs(math.log(other / one)) > _SAME_LOAD:
+            found[phase] = (
+                f"{f'{phase} steps' if phase else 'steps'} hold {one:g} tokens or requests before and {other:g} after: "
+                "another load"
+            )
+    return found
+
+
+def _loads(profile: Profile) -> dict[str, list[int]]:
+    """By phase, the size of each step whose name tells it: new tokens, or else requests."""
+    loads: dict[str, list[int]] = defaultdict(list)
+    for step in profile.steps:
+        tokens = _TOKENS.search(step.name)
+        if size := int(tokens[1]) if tokens else step.batch_size:
+            loads[step.phase].append(size)
+    return loads
 
 
 def _calls(kernels: Iterable[Calls]) -> int:

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,11 +19,11 @@ from cyclewatch.detectors.kernels.changes import (
     Use,
     Verdict,
 )
-from cyclewatch.detectors.kernels.comparability import reasons_against
+from cyclewatch.detectors.kernels.comparability import other_loads, reasons_against
 from cyclewatch.detectors.kernels.families import Family
 from cyclewatch.detectors.kernels.pace import Pace, pace
 from cyclewatch.detectors.kernels.pairing import Calls, Pair, pairs
-from cyclewatch.detectors.kernels.significance import Shift, shifts
+from cyclewatch.detectors.kernels.significance import MIN_EFFECT, Shift, shifts
 from cyclewatch.detectors.kernels.step_split import Recorded, phase_splits
 from cyclewatch.detectors.kernels.substitution import substitutions
 from cyclewatch.detectors.kernels.uniform import uniform_change
@@ -57,10 +58,15 @@ def compare_profiles(before: Profile, after: Profile) -> ProfileComparison:
     by_phase = bool(named[0] & named[1]) or not (named[0] or named[1])
     all_pairs = pairs(before.kernels, after.kernels, by_phase=by_phase, same_tool=before.format is after.format)
     told = _told_by_both(all_pairs, before, after)
-    common = [pair for pair in told if pair.known.phase in {"", *(named[0] & named[1])}]
+    loads = other_loads(before, after)
+    shared = named[0] & named[1]
+    alike = shared - loads.keys() or shared
+    common = [pair for pair in told if pair.known.phase in {"", *alike}]
     steps = pace(before, after, common)
     kernels = _kernel_changes(common, steps)
     reasons = reasons_against(before, after, common, steps)
+    if alike <= loads.keys():
+        reasons += tuple(loads.values())
     recorded = (
         Recorded(before, [pair.before for pair in told if pair.before]),
         Recorded(after, [pair.after for pair in told if pair.after]),
@@ -68,9 +74,10 @@ def compare_profiles(before: Profile, after: Profile) -> ProfileComparison:
     warnings = [f"{side}: {text}" for side, one in (("before", before), ("after", after)) for text in one.warnings]
     if len(told) < len(all_pairs):
         warnings.append("copies and fills are left out: one of the profiles does not tell them")
-    if len(common) < len(told):
+    if by_phase and named[0] != named[1]:
         alone = ", ".join(sorted(named[0] ^ named[1]))
         warnings.append(f"{alone}: in one of the profiles only, and left out of the kernels")
+    warnings += [f"{text}, left out" for phase, text in loads.items() if phase not in alike and alike]
     return ProfileComparison(
         comparable=not reasons,
         reasons=reasons,
@@ -80,7 +87,7 @@ def compare_profiles(before: Profile, after: Profile) -> ProfileComparison:
         families=_family_changes(common, steps),
         substitutions=() if reasons else substitutions(kernels),
         phases=phase_splits(*recorded, steps, by_phase=by_phase),
-        uniform=None if reasons else uniform_change(kernels),
+        uniform=None if reasons else uniform_change(kernels, sure_ones=steps.moved > 0),
     )
 
 
@@ -130,8 +137,17 @@ def _kernel_changes(paired: Sequence[Pair], steps: Pace) -> tuple[KernelChange, 
             )
         )
         shift, calls_ratio = next(found) if old and new else (None, 0.0)
+        if shift and steps.moved and not pair.known.phase and not _median_moved(old, new, shift):
+            shift = replace(shift, sure=False)
         changes.append(_change(pair, old, new, shift, calls_ratio))
     return tuple(sorted(changes, key=lambda one: (-abs(one.delta_ns), one.phase, one.key)))
+
+
+def _median_moved(old: Use | None, new: Use | None, shift: Shift) -> bool:
+    """Whether the median call moved too: the mean alone moves with how many cycles are of which phase."""
+    if not old or not new or not old.median_ns or not new.median_ns:
+        return False
+    return math.copysign(1.0, shift.log_ratio) * math.log(new.median_ns / old.median_ns) >= MIN_EFFECT
 
 
 def _change(pair: Pair, old: Use | None, new: Use | None, shift: Shift | None, calls_ratio: float) -> KernelChange:

@@ -29,7 +29,7 @@ class Pace:
     """How many units each profile has, by phase and as a whole (before, after).
 
     `exact` tells that calls a unit are not blurred by chance or edges; `mix` bounds the log ratio of calls that other
-    shares of the server's phases can make.
+    shares of the server's phases can make, and `moved` is the share of cycles that are of another phase than before.
     """
 
     unit: Unit
@@ -38,6 +38,7 @@ class Pace:
     whole: tuple[float, float]
     exact: bool
     mix: tuple[float, float] = (0.0, 0.0)
+    moved: float = 0.0
 
     def calls_ratio(self, before: Calls, after: Calls) -> float:
         """Log of the calls a unit, after over before; 0 where the difference may be chance or an edge."""
@@ -126,13 +127,15 @@ def _cycles(before: Mapping[str, int], after: Mapping[str, int], phases: set[str
     both = {phase for phase in phases if before.get(phase) and after.get(phase)}
     old = {phase: float(before[phase] if phase in both else whole_before) for phase in phases}
     new = {phase: float(after[phase] if phase in both else whole_after) for phase in phases}
-    shares = [
+    names = sorted({*before, *after})
+    mix = [
         math.log((after.get(phase, 0) + 1) / whole_after) - math.log((before.get(phase, 0) + 1) / whole_before)
-        for phase in {*before, *after}
-        if len({*before, *after}) > 1
+        for phase in names
+        if len(names) > 1
     ]
+    moved = sum(abs(after.get(phase, 0) / whole_after - before.get(phase, 0) / whole_before) for phase in names) / 2
     counts = (float(whole_before), float(whole_after))
-    return Pace(Unit.CYCLE, old, new, counts, exact=False, mix=(min([0.0, *shares]), max([0.0, *shares])))
+    return Pace(Unit.CYCLE, old, new, counts, exact=False, mix=(min([0.0, *mix]), max([0.0, *mix])), moved=moved)
 
 
 def _work(pairs: Sequence[Pair]) -> tuple[float, bool] | None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cyclewatch.detectors.kernels.changes import KernelChange, Uniform
+from cyclewatch.detectors.kernels.changes import KernelChange, Uniform, Verdict
 from cyclewatch.detectors.kernels.pace import middle, quantile
 from cyclewatch.detectors.kernels.significance import MIN_EFFECT
 from cyclewatch.detectors.robust import robust_sigma
@@ -15,22 +15,27 @@ _TOGETHER = 0.9
 _SIGMAS = 4.0
 
 
-def uniform_change(changes: Sequence[KernelChange]) -> Uniform | None:
+def uniform_change(changes: Sequence[KernelChange], *, sure_ones: bool) -> Uniform | None:
     """The common factor of the times of a call, where nine tenths of the time changed in one direction by it.
 
-    The median log ratio must also be far from what its scatter over the kernels allows.
+    The median log ratio must also be far from what its scatter over the kernels allows. Where something else can move
+    all means together, only kernels that are surely slower or faster count (`sure_ones`).
     """
     both = [
-        (math.log1p(change.effect), change.before.ns + change.after.ns)
+        (
+            math.log1p(change.effect),
+            change.before.ns + change.after.ns,
+            not sure_ones or change.verdict in {Verdict.SLOWER, Verdict.FASTER},
+        )
         for change in changes
         if change.before and change.after and change.effect is not None
     ]
     if len(both) < _FEWEST:
         return None
-    ratios, weights = np.array(both).T
+    ratios, weights, counts = np.array(both, np.float64).T
     weights = weights / max(weights.sum(), 1e-9)
     common = middle(ratios, weights)
-    moved = weights[np.sign(common) * ratios >= MIN_EFFECT].sum()
+    moved = weights[(np.sign(common) * ratios >= MIN_EFFECT) & (counts > 0)].sum()
     error = 1.2533 * robust_sigma(ratios) / math.sqrt(len(ratios))  # of a median of normal values
     if abs(common) < MIN_EFFECT or moved < _TOGETHER or abs(common) < _SIGMAS * error:
         return None

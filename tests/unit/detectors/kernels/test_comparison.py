@@ -133,7 +133,9 @@ def test_another_number_of_ranks_layers_or_requests_is_refused() -> None:
     assert "on 1 ranks before and on 2" in compare_profiles(one, replace(one, world_size=2)).reasons[0]
     assert "1.33 times as often a step" in compare_profiles(one, decoder(rng(2), layers=32)).reasons[0]
     busy = replace(one, steps=tuple(replace(step, batch_size=64) for step in one.steps))
-    assert "batch size of 32 before and 64 after" in compare_profiles(one, busy).reasons[0]
+    assert compare_profiles(one, busy).reasons == (
+        "decode steps hold 32 tokens or requests before and 64 after: another load",
+    )
 
 
 def test_another_model_is_refused() -> None:
@@ -183,6 +185,58 @@ def test_phases_are_compared_apart() -> None:
     ]
     assert [phase.phase for phase in comparison.phases] == ["extend", "decode"]
     assert {part.part for part in comparison.parts} >= {"gemm", "attention", "gpu_idle"}
+
+
+def test_a_phase_of_another_load_is_left_out_of_the_comparison() -> None:
+    def both(tokens: int) -> Profile:
+        one = decoder(rng(tokens))
+        slow = [replace(use, phase="extend", total_ns=use.total_ns * tokens) for use in one.kernels]
+        extends = tuple(
+            replace(
+                step,
+                phase="extend",
+                name=f"step[EXTEND bs=32 toks={tokens}]",
+                start_ns=step.start_ns + 10**10,
+                end_ns=step.end_ns + 10**10,
+            )
+            for step in one.steps
+        )
+        return replace(of_uses([*one.kernels, *slow]), steps=(*one.steps, *extends))
+
+    comparison = compare_profiles(both(100), both(300))
+    assert comparison.comparable
+    assert {kernel.phase for kernel in comparison.kernels} == {"decode"}
+    assert [phase.phase for phase in comparison.phases] == ["decode"]
+    assert comparison.warnings == (
+        "extend steps hold 100 tokens or requests before and 300 after: another load, left out",
+    )
+
+
+def captured(seed: int, extends: int, *, factor: float = 1.0) -> Profile:
+    """A capture of 100 cycles as the daemon takes it; extends take ten times as long as decodes."""
+    draw = rng(seed)
+    size = np.where(np.arange(100) < extends, 10.0, 1.0).repeat(LAYERS)
+    uses = [
+        use(name, time_ns * factor * size * np.exp(0.03 * draw.standard_normal(len(size))), phase="")
+        for name, time_ns in DECODER.items()
+    ]
+    one = of_uses(uses, steps=100)
+    return replace(one, steps=(), cycles={"decode": 100 - extends, "extend": extends})
+
+
+def test_more_prefills_in_a_capture_are_no_slower_kernels() -> None:
+    comparison = compare_profiles(captured(1, 1), captured(2, 5))
+    assert comparison.unit is Unit.CYCLE
+    assert comparison.comparable
+    assert Verdict.SLOWER not in flagged(comparison).values()
+    assert comparison.uniform is None
+    slower = compare_profiles(captured(1, 1), captured(2, 5, factor=1.2))
+    assert set(flagged(slower).values()) == {Verdict.SLOWER}
+
+
+def test_a_capture_of_other_phases_is_another_load() -> None:
+    comparison = compare_profiles(captured(1, 5), captured(2, 40))
+    assert comparison.reasons == ("35% of the cycles are of other phases than before: another load",)
 
 
 def test_tables_are_compared_by_the_work_that_most_calls_show() -> None:
