@@ -11,9 +11,9 @@ from cyclewatch.detectors.simulation.faults import FAULTS, PAIRS, Case, Part, Tr
 ONE, HIDDEN, TWO = "one cause", "hidden", "two causes"
 
 NEAR = 1 / 3
-"""How far a share may be from the true one, in relation to it."""
+"""How far a share may be from the true one, in relation to it; of two causes, from what it is in either order."""
 AS_LARGE = 0.4
-"""Of two causes the second may be named first if its true share is at least this."""
+"""Of two causes the second may be named first if its true share is at least this, or if more would go with it."""
 _SYMPTOMS = {"unexplained", "gpu_idle", "communication", "gpu_utilization"}
 """What may be said where the cause cannot be seen: that it is not known, or where the time went; so may `stage_*`."""
 
@@ -35,7 +35,7 @@ class Task:
         """The case itself."""
         if self.kind == TWO:
             return draw_two((self.faults[0], self.faults[1]), self.seed)
-        return draw_hidden(*self.faults, self.seed) if self.kind == HIDDEN else draw(*self.faults, self.seed)
+        return (draw_hidden if self.kind == HIDDEN else draw)(self.faults[0], self.seed)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Answer:
 
 def tasks(seeds: Iterable[int], only: Sequence[str] = ()) -> Iterator[Task]:
     """Every cause alone, every cause hidden that can be, every pair; `only` those that have one of these faults."""
-    every = [(ONE, (kind,)) for kind in FAULTS]
+    every: list[tuple[str, tuple[str, ...]]] = [(ONE, (kind,)) for kind in FAULTS]
     every += [(HIDDEN, (kind,)) for kind, fault in FAULTS.items() if fault.can_be_hidden]
     every += [(TWO, kinds) for kinds in PAIRS]
     numbers = tuple(seeds)
@@ -101,7 +101,8 @@ def is_right(first: Cause, truth: Truth) -> bool:
     """Whether what is named first is true: the cause and, where it names one, the device; of two the larger."""
     if truth.hidden:
         return first.kind in _SYMPTOMS or first.kind.startswith("stage_")
-    meant = [part for part in truth.parts if part is truth.parts[0] or part.share >= AS_LARGE]
+    most = max(truth.parts, key=lambda part: part.removed)
+    meant = [part for part in truth.parts if part in {truth.parts[0], most} or part.share >= AS_LARGE]
     return any(first.kind in part.right and _fits(first, part) for part in meant)
 
 
@@ -113,7 +114,8 @@ def _near(first: Cause, truth: Truth) -> bool | None:
     if truth.hidden or first.share is None:
         return None
     part = next(part for part in truth.parts if first.kind in part.right)
-    return abs(first.share - part.share) <= NEAR * part.share
+    low, high = sorted((part.alone, part.removed))
+    return (1 - NEAR) * low <= first.share <= (1 + NEAR) * high
 
 
 def _said(cause: Cause) -> str:

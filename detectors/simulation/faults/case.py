@@ -60,14 +60,17 @@ _COLLECTORS = (
 class Part:
     """One fault of a case: what is right to name for it, its device ("" where it has none), and its true share.
 
-    The share is that of the slowdown which the fault accounts for; with two faults the mean of what each adds when it
-    comes first and when it comes second (Shapley's value), since they may hide one another.
+    The share is that of the slowdown which the fault accounts for. Two faults may hide or raise one another, and then
+    it depends on their order: `alone` is what the fault does without the other, `removed` what goes away without it,
+    and `share` the mean of both (Shapley's value).
     """
 
     kind: str
     right: tuple[str, ...]
     device: str
     share: float
+    alone: float = 1.0
+    removed: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -160,13 +163,14 @@ def _scene(random: np.random.Generator, faults: Sequence[Fault]) -> _Scene | Non
     slows = _Slows(node, effects, load, late & (load.phase == phase))
     doses = [_dose(slows, at, size * weight) for at, weight in enumerate(weights)]
     whole = slows.by(doses)
-    shares = [1.0] if len(faults) == 1 else _shapley(slows, doses, whole)
-    if whole < _SIZES[0] or min(shares) < _SHARE_LEAST:
+    if whole < _SIZES[0]:
         return None
     parts = [
-        Part(fault.kind, fault.right, effect.device, share)
-        for fault, effect, share in zip(faults, effects, shares, strict=True)
+        _part(slows, doses, at, Part(fault.kind, fault.right, effect.device, 1.0))
+        for at, (fault, effect) in enumerate(zip(faults, effects, strict=True))
     ]
+    if min(part.share for part in parts) < _SHARE_LEAST:
+        return None
     start_ns = _EPOCH_NS + int(random.integers(0, 10**7)) * S
     return _Scene(
         node=node,
@@ -233,12 +237,12 @@ def _dose(slows: _Slows, at: int, wanted: float) -> float:
     return high
 
 
-def _shapley(slows: _Slows, doses: Sequence[float], whole: float) -> list[float]:
-    """The shares of two effects in what they do together."""
-    first, second = (slows.alone(at, dose) for at, dose in enumerate(doses))
-    if whole <= 0:
-        return [0.0, 0.0]
-    return [(first + whole - second) / (2 * whole), (second + whole - first) / (2 * whole)]
+def _part(slows: _Slows, doses: Sequence[float], at: int, part: Part) -> Part:
+    """The part with its shares in what all doses do together."""
+    whole = slows.by(doses)
+    alone = slows.alone(at, doses[at]) / whole
+    removed = 1 - slows.by([0.0 if place == at else dose for place, dose in enumerate(doses)]) / whole
+    return replace(part, share=(alone + removed) / 2, alone=alone, removed=removed)
 
 
 def _seen(random: np.random.Generator, scene: _Scene, faults: Sequence[Fault], *, hidden: bool) -> Case:

@@ -14,7 +14,7 @@ from cyclewatch.detectors.simulation.faults import FAULTS, PAIRS, Case, draw, dr
 from cyclewatch.detectors.simulation.faults.cycles import cycles_in, mean_ns
 from cyclewatch.detectors.simulation.faults.node import Node, draw_cpu_node, draw_gpu_node
 from cyclewatch.detectors.simulation.faults.state import Gpu, Host, Service
-from cyclewatch.detectors.simulation.faults.traces import Level, S, Stretch, traces
+from cyclewatch.detectors.simulation.faults.traces import Level, Levels, S, Stretch, traces
 from cyclewatch.detectors.simulation.traffic import DECODE, Load, LoadSource
 
 _WAIT, _LAUNCH = STAGES.index("wait"), STAGES.index("launch")
@@ -81,7 +81,8 @@ def test_all_ranks_wait_for_the_slowest_gpu() -> None:
 def test_a_gpu_of_another_server_slows_nobody_here() -> None:
     node = replace(_gpu_node(ranks=2), gpus=8, own=(0, 1))
     state, load = node.healthy.with_gpu(5, Gpu(sm_clock=0.3, taken=0.5)), _load(node)
-    assert np.array_equal(*(cycles_in(node, one, load)[0].total_ns for one in (node.healthy, state)))
+    before, after = (cycles_in(node, one, load)[0].total_ns for one in (node.healthy, state))
+    assert np.array_equal(before, after)
 
 
 def test_of_a_straggler_the_launch_grows_and_of_the_others_the_wait() -> None:
@@ -200,8 +201,8 @@ def test_power_falls_with_the_clock_and_heat_comes_late() -> None:
 def test_a_level_goes_over_at_its_own_pace() -> None:
     """A mean over the time since the last reading is mixed once, a temperature takes its time, a new series begins."""
     stretch = Stretch(0, 100 * S, 400 * S)
-    before = {("a", ()): Level(1.0, 10, 0, varied=0), ("b", ()): Level(0.0, 10, 0, varied=0, lag_s=50)}
-    after = {
+    before: Levels = {("a", ()): Level(1.0, 10, 0, varied=0), ("b", ()): Level(0.0, 10, 0, varied=0, lag_s=50)}
+    after: Levels = {
         ("a", ()): Level(3.0, 10, 0, varied=0),
         ("b", ()): Level(1.0, 10, 0, varied=0, lag_s=50),
         ("c", ()): Level(1.0, 10, 0, varied=0),
