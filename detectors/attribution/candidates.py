@@ -6,15 +6,15 @@ to say; here its reading becomes the time that it can have added to a cycle.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from cyclewatch.config.causes import CausalGraph, CauseKind, Direction, EventSign, Sign, Size
 from cyclewatch.detectors.attribution.evidence import Event, Evidence, Trace
-from cyclewatch.detectors.attribution.growth import WHOLE, Growth
+from cyclewatch.detectors.attribution.growth import Growth
 from cyclewatch.detectors.attribution.readings import Readings
 from cyclewatch.detectors.attribution.sentences import changed, happened
-from cyclewatch.detectors.attribution.split import WAIT
+from cyclewatch.detectors.attribution.split import COMMUNICATION, WAIT
 from cyclewatch.detectors.attribution.traces import SLACK_NS, Change
 
 _DEVICE_LABELS = ("gpu", "disk", "interface", "device", "package")
@@ -27,6 +27,8 @@ class Candidate:
 
     `time_us` is what it can have added to a cycle, None where its reading does not tell; `exact` that it is just that,
     not at most that. `weight` is how far its reading moved, to share between candidates that act through the same.
+    Where it governs parts by a factor, `longer` is that less 1, and `limits_us` what it can have added to each part.
+    `base_us` is what kernels that became slower took before.
     """
 
     kind: CauseKind
@@ -35,6 +37,9 @@ class Candidate:
     exact: bool
     weight: float
     proof: tuple[str, ...]
+    longer: float = 0.0
+    limits_us: Mapping[str, float] | None = None
+    base_us: float = math.inf
 
 
 def candidates(evidence: Evidence, readings: Readings, growth: Growth, graph: CausalGraph) -> tuple[Candidate, ...]:
@@ -96,13 +101,17 @@ def _shows(sign: Sign, change: Change) -> bool:
 
 
 def _candidate(kind: CauseKind, trace: Trace, change: Change, readings: Readings, growth: Growth) -> Candidate:
+    longer = change.factor - 1.0 if kind.size is Size.FACTOR and math.isfinite(change.factor) else 0.0
+    limits_us = _limits_us(kind, longer, growth) if kind.size is Size.FACTOR else None
     return Candidate(
         kind,
         _device(trace.labels),
-        _time_us(kind, change, readings, growth),
+        sum(limits_us.values()) if limits_us is not None else _time_us(kind, change, readings, growth),
         exact=kind.size is Size.LOST,
         weight=abs(change.difference),
         proof=(changed(trace, change),),
+        longer=longer,
+        limits_us=limits_us,
     )
 
 
@@ -124,20 +133,25 @@ def _time_us(kind: CauseKind, change: Change, readings: Readings, growth: Growth
             old, new = (max(usage.before, 1e-3), max(usage.after, 1e-3)) if usage is not None else (1.0, 1.0)
             lost_after, lost_before = min(change.after / new, 1.0), min(change.before / old, 1.0)
             return max(lost_after * after_us - lost_before * before_us, 0.0)
-        case Size.FACTOR:
-            return _governed_us(kind, growth) * (change.factor - 1.0) if math.isfinite(change.factor) else None
         case Size.PER_EVENT:
             return max(change.after * after_us - change.before * before_us, 0.0) * kind.event_s
-        case Size.UNSIZED:
+        case Size.UNSIZED | Size.FACTOR:
             return None
 
 
-def _governed_us(kind: CauseKind, growth: Growth) -> float:
-    """How long what a frequency governs took before: the device works while the host does, so that is all of it."""
-    names = growth.named(kind.lengthens)
-    if WAIT in names or WHOLE in names:
-        return growth.before_us
-    return sum(growth.parts[name].before_us for name in names)
+def _limits_us(kind: CauseKind, longer: float, growth: Growth) -> dict[str, float]:
+    """What a factor can have added to each part that it governs, as far as that became longer.
+
+    The device works while the host does: what it does in the wait is only the end of it. What kernels of communication
+    wait is another rank's work, and that can have become longer by as much as all of a cycle's.
+    """
+    most_us = growth.before_us * longer
+    limits: dict[str, float] = {}
+    for name in sorted(growth.named(kind.lengthens), key=lambda name: name == COMMUNICATION):
+        of_all = name in {WAIT, COMMUNICATION}
+        own_us = most_us - sum(limits.values()) if of_all else growth.parts[name].before_us * longer
+        limits[name] = min(max(own_us, 0.0), growth.room_us([name]))
+    return limits
 
 
 def _by_device(seen: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -164,7 +178,7 @@ def _merged(ones: Sequence[Candidate]) -> Iterator[Candidate]:
     first, *others = sorted(ones, key=_reach, reverse=True)
     devices = sorted({one.device for one in ones if one.device})
     proof = first.proof + tuple(sentence for other in others for sentence in other.proof)
-    yield Candidate(first.kind, ", ".join(devices), first.time_us, first.exact, first.weight, proof)
+    yield replace(first, device=", ".join(devices), proof=proof)
 
 
 def _events_of(evidence: Evidence, readings: Readings, graph: CausalGraph) -> Iterator[tuple[CauseKind, list[Event]]]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,25 +23,20 @@ _SLEEPS = 1.15
 
 @dataclass(frozen=True)
 class Growth:
-    """Parts of the mean cycle before and after, in microseconds (of a change without cycles: in steps of before).
+    """The mean cycle before and after, and its parts, in microseconds (of a change without cycles: in steps of before).
+
+    What kernels took before is not a part of what the scheduler waited then, so that parts need not add up to the
+    cycle; their growth does.
 
     `off_us` is how much longer the scheduler's thread was off the CPU, other than to wait for the device; None where
     that is not known.
     """
 
+    before_us: float
+    after_us: float
     parts: Mapping[str, SplitPart]
     off_us: float | None
     synchronous: bool
-
-    @property
-    def before_us(self) -> float:
-        """Mean cycle before."""
-        return sum(part.before_us for part in self.parts.values())
-
-    @property
-    def after_us(self) -> float:
-        """Mean cycle after."""
-        return sum(part.after_us for part in self.parts.values())
 
     @property
     def total_us(self) -> float:
@@ -112,13 +107,15 @@ def growth_of(evidence: Evidence, parts: Sequence[SplitPart], readings: Readings
     its own part, by the kernels that became longer.
     """
     stages = split(evidence.before, evidence.after)
+    whole = stages or parts
     if stages:
         parts = stages if evidence.synchronous else _with_device(stages, split_of(evidence).parts)
     elif not parts and evidence.slower is not None:
-        parts = (SplitPart(WHOLE, 1.0, evidence.slower),)
+        whole = parts = (SplitPart(WHOLE, 1.0, evidence.slower),)
+    before_us, after_us = sum(part.before_us for part in whole), sum(part.after_us for part in whole)
     named = {part.part: part for part in parts}
-    growth = Growth(named, None, evidence.synchronous)
-    return Growth(named, _off_us(evidence, growth, readings), evidence.synchronous)
+    growth = Growth(before_us, after_us, named, None, evidence.synchronous)
+    return replace(growth, off_us=_off_us(evidence, growth, readings))
 
 
 def _with_device(stages: Sequence[SplitPart], whole: Sequence[SplitPart]) -> tuple[SplitPart, ...]:
@@ -130,12 +127,8 @@ def _with_device(stages: Sequence[SplitPart], whole: Sequence[SplitPart]) -> tup
     if wait.delta_us <= 0 or longer_us <= 0:
         return tuple(stages)
     host = (part for part in stages if part is not wait)
-    parts = (
-        SplitPart(part.part, wait.before_us * share, wait.after_us * share)
-        for part in longer
-        for share in (part.delta_us / longer_us,)
-    )
-    return (*host, *parts)
+    scale = wait.delta_us / longer_us
+    return (*host, *(replace(part, after_us=part.before_us + part.delta_us * scale) for part in longer))
 
 
 def _off_us(evidence: Evidence, growth: Growth, readings: Readings) -> float | None:

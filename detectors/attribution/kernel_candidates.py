@@ -1,6 +1,7 @@
 """Candidates that a comparison of kernel profiles shows: kernels that became slower, more, new, or were replaced."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from cyclewatch.config.causes import CausalGraph
 from cyclewatch.detectors.attribution.candidates import Candidate
@@ -39,7 +40,9 @@ def kernel_candidates(comparison: ProfileComparison | None, growth: Growth, grap
             for one in changes
             if one.verdict is verdict and not (verdict is Verdict.NEW and one.short in replaced)
         ]
-        yield from _candidate(kind, [(one.short, us, _in_words(one)) for one, us in slower if us > 0], graph)
+        base_us = 0.0 if factor > 1 else sum(one.before.ns for one, _ in slower if one.before is not None) * scale
+        found = [(one.short, us, _in_words(one)) for one, us in slower if us > 0]
+        yield from (replace(one, base_us=base_us) for one in _candidate(kind, found, graph))
     yield from _candidate("kernel_substituted", list(_substituted(comparison.substitutions, scale)), graph)
     waits_us = sum(one.delta_ns for one in comparison.families if one.family is Family.COMMUNICATION) * scale
     yield from _candidate("communication", [("", waits_us, "its kernels take longer")] if waits_us > 0 else [], graph)

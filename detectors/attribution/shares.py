@@ -6,6 +6,7 @@ readings tell at most how much; and then, in the order of the graph, the first w
 gets what is left. What nobody gets is unexplained.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -65,24 +66,33 @@ def _with_time_of_effects(found: Sequence[Candidate], graph: CausalGraph) -> dic
     how far their readings moved. What follows from a kind with a time of its own has what it shows beyond that.
     """
     by_kind = {one.kind.kind: one for one in found if one.kind.layer is not Layer.SYMPTOM}
-    times = {name: one.time_us for name, one in by_kind.items()}
-    own = dict(times)
+    own = {name: _at_most_its_effects(one, by_kind) for name, one in by_kind.items()}
+    times = dict(own)
     for name, time_us in own.items():
-        behind = [by_kind[cause] for cause in by_kind if graph.explains(cause, name)]
         if time_us is None:
             continue
-        drivers = [one for one in behind if one.time_us is None]
-        drivers = [
-            one for one in drivers if not any(graph.explains(other.kind.kind, one.kind.kind) for other in drivers)
-        ]
-        left_us = max(time_us - sum(one.time_us for one in behind if one.time_us is not None), 0.0)
+        behind = [cause for cause in by_kind if graph.explains(cause, name)]
+        drivers = [cause for cause in behind if own[cause] is None]
+        drivers = [one for one in drivers if not any(graph.explains(other, one) for other in drivers)]
+        explained_us = sum(_within(by_kind[name], by_kind[cause], own[cause] or 0.0) for cause in behind)
+        left_us = max(time_us - explained_us, 0.0)
         times[name] = 0.0 if drivers else left_us
-        weights = sum(one.weight for one in drivers)
-        for one in drivers:
-            part = one.weight / weights if weights > 0 else 1 / len(drivers)
-            known = times[one.kind.kind] or 0.0
-            times[one.kind.kind] = known + left_us * part
+        weights = sum(by_kind[cause].weight for cause in drivers)
+        for cause in drivers:
+            part = by_kind[cause].weight / weights if weights > 0 else 1 / len(drivers)
+            times[cause] = (times[cause] or 0.0) + left_us * part
     return times
+
+
+def _at_most_its_effects(one: Candidate, by_kind: Mapping[str, Candidate]) -> float | None:
+    """The time that a candidate's reading tells, and no more than what it acts through tells."""
+    through = [by_kind[name].time_us or 0.0 for name in one.kind.through if name in by_kind]
+    return min(one.time_us, sum(through)) if one.time_us is not None and through else one.time_us
+
+
+def _within(effect: Candidate, cause: Candidate, time_us: float) -> float:
+    """The time that a cause adds to what the effect shows: a clock slows all kernels down, not only the slower ones."""
+    return min(effect.base_us * cause.longer, time_us) if math.isfinite(effect.base_us) and cause.longer else time_us
 
 
 def _explained(
@@ -116,11 +126,18 @@ class _Rooms:
 
         A reading that tells a time is believed over the thread's CPU time, which is sampled once in many cycles.
         """
-        names = self._growth.named(candidate.kind.lengthens)
-        on_host = sum(self._parts[name] for name in names if name in self._growth.host)
-        elsewhere = sum(self._parts[name] for name in names) - on_host
+        rooms = self._of(candidate)
+        on_host = sum(room_us for name, room_us in rooms.items() if name in self._growth.host)
+        elsewhere = sum(rooms.values()) - on_host
         way = candidate.kind.way if candidate.kind.size is Size.UNSIZED else Way.EITHER
         return elsewhere + (on_host if way is Way.EITHER else min(on_host, self._ways[way]))
+
+    def _of(self, candidate: Candidate) -> dict[str, float]:
+        """What is left of each part that this candidate can have lengthened."""
+        limits, names = candidate.limits_us, self._growth.named(candidate.kind.lengthens)
+        if limits is None:
+            return {name: self._parts[name] for name in names}
+        return {name: min(self._parts[name], limits.get(name, 0.0)) for name in names}
 
     def fairly(self, wanted: Mapping[str, float], by_kind: Mapping[str, Candidate]) -> dict[str, float]:
         """What those that want more than there is together would get, in proportion to what each could have alone."""
@@ -140,8 +157,8 @@ class _Rooms:
         if taken_us <= 0:
             return 0.0
         rest_us, on_host_us = taken_us, 0.0
-        for name in self._growth.named(candidate.kind.lengthens):
-            given_us = min(rest_us, self._parts[name])
+        for name, room_us in self._of(candidate).items():
+            given_us = min(rest_us, room_us)
             self._parts[name] -= given_us
             rest_us -= given_us
             on_host_us += given_us if name in self._growth.host else 0.0

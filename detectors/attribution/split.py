@@ -13,7 +13,7 @@ from cyclewatch.detectors.kernels.changes import PhaseSplit, ProfileComparison, 
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.split_part import SplitPart
 
-WAIT, LAUNCH = "wait", "launch"
+WAIT, LAUNCH, COMMUNICATION = "wait", "launch", "communication"
 UNEXPLAINED = "unexplained"
 GPU_WAITS = ("waiting_for_host", "gpu_idle", "outside_of_steps")
 """Parts of a profile's step in which the GPU waits for the host: of a cycle the host stages say what for."""
