@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from cyclewatch.collectors.records import Records
 from cyclewatch.daemon.demo.recording import Recording, save
 from simulated import server
 
@@ -23,8 +24,17 @@ IDENTITY: dict[str, Any] = {
 }
 
 
-def recorded(path: Path, *, factor: float = 1.0, seed: int = 1, windows: int = 12, **identity: Any) -> Path:
-    """Cycles of a decoding server, all of them longer by `factor`."""
-    parts = [records for _, records in server(windows, seed=seed, slower={0: factor})]
-    save(path, Recording({}, {**IDENTITY, **identity}, np.concatenate(parts)))
+def recorded(
+    path: Path,
+    *,
+    factor: float = 1.0,
+    seed: int = 1,
+    windows: int = 12,
+    records: Records | None = None,
+    **identity: Any,
+) -> Path:
+    """Cycles of a decoding server, all of them longer by `factor`; or these records."""
+    if records is None:
+        records = np.concatenate([part for _, part in server(windows, seed=seed, slower={0: factor})])
+    save(path, Recording({}, {**IDENTITY, **identity}, records))
     return path

@@ -70,7 +70,7 @@ def compare_cycles(before: CyclesSource, after: CyclesSource, phase: str | None)
 def _windows(source: CyclesSource) -> list[Window]:
     cutter = WindowCutter(WINDOW_NS)
     cutter.add(source.records)
-    return list(cutter.close_until(2**62))
+    return list(cutter.close_until(2**64))
 
 
 def _cells(windows: Sequence[Window]) -> dict[str, list[CellWindow]]:
@@ -108,14 +108,12 @@ def _main_phase(pairs: Sequence[CyclePair], before: CyclesSource, after: CyclesS
 def _evidence(
     before: CyclesSource, after: CyclesSource, old: Sequence[Window], new: Sequence[Window], phase: str
 ) -> Evidence:
-    moments = [
-        *(STARTED_AT_NS + (window.index - old[-1].index - 1) * WINDOW_NS for window in old),
-        *(STARTED_AT_NS + (window.index - new[0].index) * WINDOW_NS for window in new),
-    ]
+    # By their places, not by their times: a file may hold any times.
+    moments = STARTED_AT_NS + WINDOW_NS * np.arange(-len(old), len(new), dtype=np.int64)
     every = [*old, *new]
     labels = {"rank": after.identity.rank}
     traces = [
-        Trace(name, labels, np.array(moments, np.int64), np.array(values, np.float64) / WINDOW_NS)
+        Trace(name, labels, moments, np.array(values, np.float64) / WINDOW_NS)
         for name, values in (
             ("cycles.stalled_ratio", [window.stalled_ns for window in every]),
             ("cycles.collected_ratio", [window.collected_ns for window in every]),

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
-from sqlalchemy import Engine
+from sqlalchemy import Engine, select
 
 from cyclewatch.collectors.profiles.read import read_profile
 from cyclewatch.collectors.profiles.records import Profile, ProfileError
@@ -24,6 +24,7 @@ from cyclewatch.collectors.suspicion_report import (
 from cyclewatch.daemon.demo.recording import RecordingError, load
 from cyclewatch.daemon.printable import printable, shown
 from cyclewatch.daemon.store.history import RegressionView, StoreHistory
+from cyclewatch.daemon.store.models import RunRow, WindowRow
 from cyclewatch.daemon.store.profile_records import StoredProfile
 from cyclewatch.daemon.store.profiles import ProfileHistory
 from cyclewatch.daemon.store.unit import Run
@@ -31,7 +32,7 @@ from cyclewatch.daemon.store.unit import Run
 _XZ = b"\xfd7zXZ\0"
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _AGO = re.compile(r"-(\d{1,6}(?:\.\d{1,3})?)([smhdw])")
-_AFTER_REGRESSION_NS = 600 * 10**9
+_NEAR_REGRESSION_NS = 600 * 10**9
 _MEND = (
     "give a file, profile:NUMBER, run:KEY, regression:NUMBER alone, or a stretch of time as "
     "2026-11-21T10:00/2026-11-21T11:00 or -2h/-1h"
@@ -166,10 +167,29 @@ class Sources:
         if view is None:
             raise SourceError(f"{printable(word)}: no such regression; see `cyclewatch regressions list`")
         began = view.started_at_ns
-        end = view.ended_at_ns or max(view.detected_at_ns, began + _AFTER_REGRESSION_NS)
-        before = TimeSource(f"before {printable(word)}", began - _AFTER_REGRESSION_NS, began)
-        after = TimeSource(printable(word), began, min(end, began + _AFTER_REGRESSION_NS))
+        end = view.ended_at_ns or max(view.detected_at_ns, began + _NEAR_REGRESSION_NS)
+        last_ns = self._last_window_ns(view)
+        before = TimeSource(f"before {printable(word)}", last_ns - _NEAR_REGRESSION_NS, began)
+        after = TimeSource(printable(word), began, min(end, began + _NEAR_REGRESSION_NS))
         return RegressionSource(printable(word), view, before, after)
+
+    def _last_window_ns(self, view: RegressionView) -> int:
+        """When its series was last seen before it began: a server may have been down in between."""
+        query = (
+            select(WindowRow.start_ns)
+            .join(RunRow, RunRow.id == WindowRow.run_id)
+            .where(
+                RunRow.target == view.target,
+                WindowRow.rank == view.rank,
+                WindowRow.phase == view.phase,
+                WindowRow.start_ns < view.started_at_ns,
+            )
+            .order_by(WindowRow.start_ns.desc())
+            .limit(1)
+        )
+        with self._store().connect() as connection:
+            last_ns = connection.execute(query).scalar()
+        return view.started_at_ns if last_ns is None else int(last_ns)
 
     def _instant(self, text: str) -> int | None:
         """UTC nanoseconds of `now`, `-2h`, or ISO 8601 (UTC where no zone is given); None for anything else."""

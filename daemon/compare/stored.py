@@ -74,6 +74,7 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
         phase = wanted.phase or next(iter(in_both), None)
         phase = _chosen("phase", phase, *phases)
         evidence = evidence_between(connection, rank, phase, old.stretch, new.stretch)
+    kernels = evidence.kernels
     divided = split_of(evidence)
     parts = divided.parts
     reasons = _differences(old.runs, new.runs)
@@ -85,13 +86,17 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
         before=_subject(old, rank),
         after=_subject(new, rank),
         comparable=not reasons,
-        warnings=reasons if parts else (*reasons, NO_COMMON_LOAD),
+        warnings=(
+            *reasons,
+            *(() if parts else (NO_COMMON_LOAD,)),
+            *((f"of the kernel profiles: {text}" for text in kernels.reasons) if kernels else ()),
+        ),
         findings=(
             *slower_sentence(
                 f"{phase} cycles of {rank} at the same load", slower, claims=not reasons, difference=difference
             ),
             *(split_sentence(parts) if is_told else ()),
-            *(kernel_sentences(evidence.kernels) if evidence.kernels else ()),
+            *(kernel_sentences(kernels) if kernels else ()),
             *_events(evidence.events),
             *cause_sentences(found),
         ),
@@ -100,7 +105,7 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
         cycles=pairs,
         split_of=f"the mean {phase} cycle of {rank}, at the same load, from {divided.made_of}",
         split=parts,
-        kernels=evidence.kernels,
+        kernels=kernels,
         suspicions=tuple(_suspicions(old.cells[rank, phase], new.cells[rank, phase], evidence, rank)),
         causes=found,
     )

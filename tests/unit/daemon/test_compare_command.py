@@ -4,9 +4,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
+from cyclewatch.collectors.records import RECORD
 from cyclewatch.daemon.cli.app import app
 from profile_files import kernel, launch, mark, trace, write
 from recordings import recorded
@@ -164,6 +168,19 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     assert "not a recording" in refused(tmp_path / "cut.xz", tmp_path / "a.xz")
     (tmp_path / "1-2-3.ring").write_bytes(b"CYCWATCH" + b"\xff" * 5000)
     assert "ring" in refused(tmp_path / "1-2-3.ring", tmp_path / "a.xz")
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(min_size=8 * RECORD.itemsize, max_size=8 * RECORD.itemsize), st.sampled_from(RECORD.names or ()))
+def test_any_records_are_compared_or_refused(tmp_path: Path, noise: bytes, kept: str) -> None:
+    """Files of strangers: one column is plausible, all others are anything."""
+    records = np.frombuffer(noise, RECORD).copy()
+    records["kind"], records["flags"], records["mode"] = 1, 0, 2
+    records[kept] = 1
+    path = recorded(tmp_path / "a.xz", records=records)
+    result = run(path, recorded(tmp_path / "b.xz"), "--json")
+    assert result.exit_code in {0, 1}
+    assert result.exception is None or isinstance(result.exception, SystemExit)
 
 
 def test_two_of_a_kind_are_asked_for(tmp_path: Path) -> None:

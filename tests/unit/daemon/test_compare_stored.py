@@ -119,6 +119,15 @@ def test_a_regression_has_both_sides(slowed: Past) -> None:
         slowed.compare("regression:7")
 
 
+def test_a_regression_after_a_long_break_has_a_before(past: Past) -> None:
+    """The server was down for two hours; what it was like is known from before that."""
+    past.windows(BEGAN_NS - 7200 * SECOND, 5_000_000)
+    past.windows(BEGAN_NS, 7_500_000, seed=2)
+    regression = replace(REGRESSION, started_at_ns=BEGAN_NS, detected_at_ns=BEGAN_NS + 40 * SECOND)
+    past.note(regressions=[stored(regression)])
+    assert past.compare("regression:1").slower == pytest.approx(1.5, abs=0.02)
+
+
 def test_two_runs_by_their_keys(past: Past) -> None:
     """The beginning of a key will do where only one run has it; what differs between them is named."""
     long = WINDOWS * WINDOW
