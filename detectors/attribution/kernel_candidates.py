@@ -24,14 +24,16 @@ _SECOND_US = 1e6
 def kernel_candidates(comparison: ProfileComparison | None, growth: Growth, graph: CausalGraph) -> Iterator[Candidate]:
     """One candidate for each kind of change that kernels went through.
 
-    Kernels of communication are none: they take as long as the slowest rank or link makes them.
+    Kernels of communication are none: they take as long as the slowest rank or link makes them. Nor are the operators
+    of a CPU that are all slower alike: what made them so is in the readings of the host.
     """
     if comparison is None or not comparison.comparable or not comparison.phases:
         return
     scale = _cycles_us(comparison, growth)
     replaced = {name for one in comparison.substitutions for name in one.after}
     factor = comparison.uniform.factor if comparison.uniform is not None else 1.0
-    if factor > 1:
+    on_gpu = any(one.family is not Family.CPU_OP for one in comparison.families)
+    if factor > 1 and on_gpu:
         yield _all_slower(comparison, factor, scale, graph)
     changes = [one for one in comparison.kernels if one.family is not Family.COMMUNICATION]
     for verdict, kind in _KINDS.items():
