@@ -1,15 +1,17 @@
 """Running the programs of the probe: each in a process of its own, which ends in time, and has only what it needs."""
 
+import contextlib
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from cyclewatch.collectors.probe.quantities import CPU_LOOP, GPU_COPY, GPU_MATMUL, MEMORY_SCAN
 from cyclewatch.collectors.records import NODE, Reading
@@ -19,6 +21,7 @@ _GPU_TIMEOUT_S = 90.0
 _KILL_S = 5.0
 _LOOK_S = 0.1
 _TEXT_MAX = 200
+_PIPE_BYTES = 2**16
 
 _GPU_NAMES = {"matmul": GPU_MATMUL, "copy": GPU_COPY}
 _CPU_NAMES = {"cpu_loop": CPU_LOOP, "memory_scan": MEMORY_SCAN}
@@ -33,7 +36,7 @@ class StuckError(ProbeError):
 
 
 def probe_cpu(stopping: threading.Event) -> tuple[Reading, ...]:
-    """The fixed work of the CPU; takes some 60 ms. `stopping` ends it early.
+    """The fixed work of the CPU; takes some 50 ms. `stopping` ends it early.
 
     It has the priority of the daemon, not a lower one: at a lower one it would wait for everybody, and tell how busy
     the neighbours are, where a serving thread would not wait.
@@ -106,41 +109,69 @@ def _answer(
     """
     try:
         process = subprocess.Popen(  # noqa: S603 (our own programs, and a Python that the configuration names)
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # so that all of it can be ended, should it be a script that starts others
         )
     except (OSError, ValueError) as error:
         raise ProbeError(f"{command[0]} cannot be run: {error}") from None
-    output, errors = _ended(process, command[0], timeout_s, stopping)
-    if process.returncode:
-        raise ProbeError(f"the probe by {command[0]} ended with {process.returncode}: {_last_line(errors)}")
-    try:
-        answer = json.loads(output)
-    except (ValueError, RecursionError):
-        answer = None
+    assert process.stdout is not None  # both are pipes
+    assert process.stderr is not None
+    with process.stdout as output, process.stderr as errors:
+        if why := _obstacle(process, timeout_s, stopping):
+            _end(process, command[0])
+            raise ProbeError(f"the probe by {command[0]} was ended: {why}")
+        if process.returncode:
+            raise ProbeError(f"the probe by {command[0]} ended with {process.returncode}: {_last_line(_read(errors))}")
+        try:
+            answer = json.loads(_read(output))
+        except (ValueError, RecursionError):
+            answer = None
     if not isinstance(answer, dict):
         raise ProbeError(f"the probe by {command[0]} did not answer in JSON: is it a Python?")
     return answer
 
 
-def _ended(
-    process: subprocess.Popen[bytes], name: str, timeout_s: float, stopping: threading.Event
-) -> tuple[bytes, bytes]:
-    """What the process printed, once it has ended."""
+def _obstacle(process: subprocess.Popen[bytes], timeout_s: float, stopping: threading.Event) -> str:
+    """Wait until the process has ended; empty where it does, else why it should not go on.
+
+    Nothing is read meanwhile: what it prints fits into a pipe, and one that prints without end waits there.
+    """
     until_s = time.monotonic() + timeout_s
-    while not stopping.is_set() and time.monotonic() < until_s:
-        try:
-            return process.communicate(timeout=_LOOK_S)
-        except subprocess.TimeoutExpired:
-            continue
-    process.kill()
+    while not stopping.is_set():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_S)
+            return ""
+        if time.monotonic() > until_s:
+            return f"it took more than {timeout_s:.0f} s"
+    return "the daemon is stopping"
+
+
+def _read(pipe: IO[bytes]) -> bytes:
+    """What is in a pipe, whoever may still hold its other end."""
+    os.set_blocking(pipe.fileno(), False)
     try:
-        process.communicate(timeout=_KILL_S)
+        return os.read(pipe.fileno(), _PIPE_BYTES)
+    except BlockingIOError:
+        return b""
+
+
+def _end(process: subprocess.Popen[bytes], name: str) -> None:
+    """Kill the process, and what it has started.
+
+    Raises:
+        StuckError: it is still there.
+    """
+    os.killpg(process.pid, signal.SIGKILL)
+    try:
+        process.wait(_KILL_S)
     except subprocess.TimeoutExpired:
         raise StuckError(
             f"the probe by {name} (process {process.pid}) does not end even when killed: see the kernel's log"
         ) from None
-    why = "the daemon is stopping" if stopping.is_set() else f"it took more than {timeout_s:.0f} s"
-    raise ProbeError(f"the probe by {name} was ended: {why}")
 
 
 def _last_line(errors: bytes) -> str:

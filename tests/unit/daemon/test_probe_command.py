@@ -20,7 +20,9 @@ from cyclewatch.daemon.probing.checks import probe_checks
 from cyclewatch.daemon.server import Server
 from cyclewatch.daemon.store.unit import StoredSample
 from shell import Shell
-from units import unit
+from simulated import cycles
+from units import RUN, unit
+from watched import SECOND, ring_identity
 
 NO_GPUS = "[gpu]\nenabled = false\n"
 NAMES = ("probe.cpu_loop_seconds", "probe.memory_scan_seconds")
@@ -164,6 +166,17 @@ def test_a_running_daemon_takes_it_keeps_it_and_shows_it(directory: Path) -> Non
     assert shown == told
     stored = Shell(directory, "probe", settings=NO_GPUS).json()
     assert {work["history"] for work in stored["works"]} == {1}
+
+
+def test_a_suspicion_of_any_rank_is_one_of_the_machine(directory: Path) -> None:
+    """For as long as it is young."""
+    server = Server(Settings(state_dir=directory / "state", rings=Rings(directory=directory / "rings")))
+    ring, at_ns = ring_identity(), 10**12
+    assert not server._suspected(at_ns)
+    server.profiling.board.take(ring, RUN, cycles(1))
+    server.profiling.board.judged(ring.key, at_ns, settled=True, suspected=True)
+    assert server._suspected(at_ns + 29 * SECOND)
+    assert not server._suspected(at_ns + 31 * SECOND)
 
 
 class TestDoctor:
