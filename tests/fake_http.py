@@ -1,7 +1,8 @@
-"""HTTP servers on loopback that answer what a test tells them to."""
+"""HTTP servers on loopback that answer what a test tells them to, to GET and to POST alike."""
 
 import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,18 +34,22 @@ class Answer:
 
 
 class HttpServer:
-    """Answers by path, everything else with 404; `requests` are the paths asked for, with the headers."""
+    """Answers by path, everything else with 404.
 
-    def __init__(self, server: ThreadingHTTPServer, answers: dict[str, Answer]) -> None:
+    `requests` are the paths asked for, with the headers; `bodies` are what was posted.
+    """
+
+    def __init__(self, server: ThreadingHTTPServer, answers: dict[str, Answer], scheme: str) -> None:
         self.port = server.server_address[1]
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.url = f"{scheme}://127.0.0.1:{self.port}"
         self.answers = answers
         self.requests: list[tuple[str, dict[str, str]]] = []
+        self.bodies: list[bytes] = []
 
 
 @contextlib.contextmanager
-def http_server(answers: dict[str, Answer]) -> Iterator[HttpServer]:
-    """A server that runs as long as the context."""
+def http_server(answers: dict[str, Answer], tls: ssl.SSLContext | None = None) -> Iterator[HttpServer]:
+    """A server that runs as long as the context; with TLS where `tls` is given."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -52,11 +57,17 @@ def http_server(answers: dict[str, Answer]) -> Iterator[HttpServer]:
             with contextlib.suppress(OSError):  # the client may hang up at any point
                 running.answers.get(self.path, Answer(b"{}", 404)).send(self)
 
+        def do_POST(self) -> None:
+            running.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.do_GET()
+
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name it has in the base class)
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        running = HttpServer(server, answers)
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+        running = HttpServer(server, answers, "http" if tls is None else "https")
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:

@@ -52,7 +52,7 @@ def text_of(message: Message) -> Text:
                 ("Users", _felt(message.felt)),
                 ("Since", _since(message)),
                 ("Cause", _cause(message)),
-                ("Next", message.next_step or "look at the incident"),
+                ("Next", _next(message)),
             )
         ),
         where=shortened(_where(message), LINE_MAX),
@@ -101,22 +101,28 @@ def _title(message: Message) -> str:
 def _what(message: Message) -> str:
     if message.state is State.TEST:
         return "this is a test: nothing has become slower"
-    size = f"{_percent(message.effect)} ({_percent(message.ci[0])} to {_percent(message.ci[1])})"
+    size = f"{_percent(message.effect)} slower ({_percent(message.ci[0])} to {_percent(message.ci[1])})"
     said = {
-        State.OPENED: f"is {size} slower",
-        State.GROWN: f"is {size} slower, more than before",
-        State.ACKNOWLEDGED: f"is {size} slower, and somebody looks at it",
-        State.RESOLVED: f"is no longer {size} slower",
+        State.OPENED: f"is {size}",
+        State.GROWN: f"is now {size}, more than at first",
+        State.ACKNOWLEDGED: f"is {size}; somebody looks at it",
+        State.RESOLVED: f"is as fast as before; it was {size}",
     }[message.state]
-    others = f", one of {message.targets} targets" if message.targets > 1 else ""
-    model = f", {_name(message.model, '')}" if message.model else ""
-    node = f", node {_name(message.node, '')}" if message.node else ""
-    return f"{_name(message.phase, 'serving')} {said} on {_name(message.target, 'a server')}{others}{model}{node}"
+    details = ", ".join(
+        detail
+        for detail in (
+            _name(message.model, ""),
+            f"node {_name(message.node, 'unknown')}",
+            f"one of {message.targets} targets" if message.targets > 1 else "",
+        )
+        if detail
+    )
+    return f"{_name(message.phase, 'serving')} on {_name(message.target, 'a server')} ({details}) {said}"
 
 
 def _felt(felt: tuple[Felt, ...]) -> str:
     if not felt:
-        return "what they felt was not measured"
+        return "not measured"
     return ", ".join(
         f"{_name(one.name, 'value')} {_figure(one.before)} → {_figure(one.after)} {_name(one.unit, '')}".rstrip()
         for one in felt[:4]
@@ -133,6 +139,12 @@ def _cause(message: Message) -> str:
         return "not known yet"
     evidence = "; ".join(message.cause.evidence[:3])
     return shortened(message.cause.subject, LINE_MAX // 2) + (f" ({evidence})" if evidence else "")
+
+
+def _next(message: Message) -> str:
+    if message.next_step:
+        return message.next_step
+    return "nothing to do" if message.state is State.RESOLVED else "look at the incident"
 
 
 def _where(message: Message) -> str:
