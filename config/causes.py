@@ -96,7 +96,6 @@ class CauseKind:
     event: tuple[EventSign, ...] = ()
     through: tuple[str, ...] = ()
     needs_effect: bool = False
-    needs_still: tuple[str, ...] = ()
     refuted_by: tuple[str, ...] = ()
     yields_to: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
@@ -118,7 +117,6 @@ class CausalGraph:
             for kind in self.kinds.values()
             for name in (
                 *(sign.reading for sign in kind.sign),
-                *kind.needs_still,
                 *kind.refuted_by,
                 *kind.yields_to,
                 *kind.unless,
@@ -186,7 +184,7 @@ def _kind(table: Mapping[str, Any]) -> CauseKind:
         "sign": tuple(_sign(one, name) for one in table.get("sign", ())),
         "event": tuple(_event(one, name) for one in table.get("event", ())),
     }
-    for key in ("lengthens", "through", "needs_still", "refuted_by", "yields_to", "unless", "explains"):
+    for key in ("lengthens", "through", "refuted_by", "yields_to", "unless", "explains"):
         given[key] = tuple(table.get(key, ()))
     kind = CauseKind(**given)
     if (kind.size is Size.PER_EVENT) != (kind.event_s > 0):

@@ -76,7 +76,6 @@ def _from_readings(kind: CauseKind, readings: Readings, growth: Growth) -> tuple
         any(moved(name) is not None for name in kind.unless)
         or any(moved(name) for name in kind.yields_to)
         or any(moved(name) is False for name in kind.refuted_by)
-        or not all(moved(name) is False for name in kind.needs_still)
     ):
         return [], False
     found: list[Candidate] = []

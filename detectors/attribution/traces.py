@@ -30,7 +30,7 @@ _SURE_IN_ITSELF = 1.5
 _LEAST_FACTOR_ALONE = 1.05
 """By how much readings must differ that have no neighbours to tell their noise from."""
 
-_AS_LIKELY = 0.7
+_AS_LIKELY = 0.8
 """Part of the best place's gain that a place near the change must have, so that the reading changed there."""
 
 _NOISE_FROM, _WITHOUT_ONE_FROM, _PLACE_FROM = 3, 4, 6

@@ -2,6 +2,7 @@ import copy
 import tomllib
 from collections.abc import Callable
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from cyclewatch.collectors.records import STAGES
 from cyclewatch.collectors.registry import known_quantities
 from cyclewatch.config import causes as module
 from cyclewatch.config.causes import CausesError, causal_graph, parse_causes
+from cyclewatch.config.causes_reference import causes_table, effects_table
 
 SMALL: dict[str, Any] = {
     "shown": ["stage_launch_busy"],
@@ -92,7 +94,7 @@ def test_what_the_split_shows_is_in_the_graph() -> None:
 
 def test_parts_are_words_that_are_known() -> None:
     """Stages, or one of the words that stand for several parts."""
-    words = {*STAGES, "host", "device", "communication", "copies"}
+    words = {*STAGES, "host", "device", "communication", "copies", "load"}
     assert all(words.issuperset(kind.lengthens) for kind in causal_graph().kinds.values())
 
 
@@ -100,3 +102,10 @@ def test_the_graph_is_beside_its_module() -> None:
     """So that it is installed with it."""
     text = resources.files(module.__package__).joinpath("causes.toml").read_text(encoding="utf-8")
     assert parse_causes(tomllib.loads(text)).kinds == causal_graph().kinds
+
+
+def test_the_page_of_causes_holds_the_graph() -> None:
+    """docs/causes.md has the tables that `causes_reference` makes: put them there after a change of causes.toml."""
+    page = (Path(__file__).parents[3] / "docs/causes.md").read_text(encoding="utf-8")
+    assert causes_table(causal_graph()) in page
+    assert effects_table(causal_graph()) in page
