@@ -155,7 +155,8 @@ class Prober:
         now = self._clock()
         self._last_ns = now.monotonic_ns  # also where it fails: it is not tried again at once
         probed = self._taking.take(reason, now.wall_ns, self._around.readings(), gpus=gpus)
-        self._known = (self._known or 0) + 1
+        if self._known is not None:  # else the store is asked for all of them at the next look
+            self._known += 1
         for reading in probed.readings:
             self._take(reading)
         self._metrics.probes.labels(reason.value, probed.verdict.value).inc()

@@ -15,7 +15,7 @@ _WORKS = {
 }
 _SENTENCES = {
     Verdict.MACHINE: "the machine: the same fixed work takes longer than usual",
-    Verdict.NOT_MACHINE: "not the machine: the same fixed work takes no longer than usual",
+    Verdict.NOT_MACHINE: "not the machine: the same fixed work surely takes less than a tenth longer than usual",
     Verdict.NOT_KNOWN: "not known: there is too little to compare with, or it varies too much",
 }
 

@@ -138,6 +138,18 @@ def test_another_daemon_goes_on_where_the_one_before_stopped(engine: Engine, tim
     assert after.probes(6000) == [5760]
 
 
+def test_one_that_is_asked_for_at_once_does_not_hide_the_history(
+    engine: Engine, times: Callable[[float], None]
+) -> None:
+    """The daemon before has gathered enough: there is no hurry."""
+    Lab(engine).probes(3000)
+    after = Lab(engine)
+    after.at_ns = 4000 * SECOND
+    after.prober._begin_ns = after.at_ns
+    after.prober.answer({"do": "probe", "gpu": False})
+    assert after.probes(8000) == [7600]
+
+
 def test_a_suspicion_asks_the_machine(engine: Engine, times: Callable[[float], None]) -> None:
     """And it says so when the fixed work takes longer too."""
     lab = Lab(engine)
