@@ -54,11 +54,11 @@ def poster_for(sender: Sender, alerts: Alerts, environ: Mapping[str, str]) -> Ht
             raise SinkError(f"alerts.ca_file: {alerts.ca_file}: {said}") from None
     try:
         proxy = secret(alerts.proxy, environ) if is_reference(alerts.proxy) else alerts.proxy
-        return HttpPoster({sender.destination.host}, alerts.timeout_s, context, proxy)
     except SecretError as error:
         raise SinkError(f"alerts.proxy: {error}") from None
-    except (ValueError, httpx.InvalidURL):
-        raise SinkError("alerts.proxy: not the address of an http proxy: write http://HOST:PORT") from None
+    if proxy and _http_url(proxy) is None:
+        raise SinkError("alerts.proxy: not the address of an http proxy: write http://HOST:PORT")
+    return HttpPoster({sender.destination.host}, alerts.timeout_s, context, proxy)
 
 
 def _destination(name: str, sink: Sink, environ: Mapping[str, str]) -> Destination:
@@ -74,16 +74,22 @@ def _destination(name: str, sink: Sink, environ: Mapping[str, str]) -> Destinati
 
 def _check(destination: Destination, *, shows_secret: bool) -> None:
     """Refuse what is no address, and one that would send a secret in the clear."""
-    try:
-        url = httpx.URL(destination.url)
-    except httpx.InvalidURL:
-        url = httpx.URL()
-    if url.scheme not in {"http", "https"} or not url.host:
+    url = _http_url(destination.url)
+    if url is None:
         raise SinkError(f"sink {destination.name}: its url is no http address: correct it")
     if url.userinfo:
         raise SinkError(f"sink {destination.name}: its url holds a user name, which is not used: remove it")
     if url.scheme == "http" and shows_secret and not _is_loopback(url.host):
         raise SinkError(f"sink {destination.name}: http would show its secret to the network: use https")
+
+
+def _http_url(text: str) -> httpx.URL | None:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        return None
+    # What cannot stand in a host's name comes back percent-encoded.
+    return url if url.scheme in {"http", "https"} and url.host and "%" not in url.host else None
 
 
 def _is_loopback(host: str) -> bool:
