@@ -33,6 +33,9 @@ _UNIFORM_PART = 0.9
 """Part of the kernels' time that must have changed alike."""
 
 _GREW, _SHRANK = 1.05, 1 / 1.05
+_WHOLE = 100.0
+"""Percent."""
+
 _PRECISE_PERCENT = 0.1
 """Smallest share whose ratio is worth a look: reports round to 0.01."""
 
@@ -164,8 +167,11 @@ def _slower(
         return factor, "the shares of the kernels, which shrink as the step around them grows"
     busiest = _busiest(kernels)
     old, new = sum(one.before for one in busiest), sum(one.after for one in busiest)
-    if factor <= _SHRANK and old < 100 and new < 100:  # noqa: PLR2004 (percent)
-        return (100 - old) / (100 - new), "the shares of the kernels, which grow against all that is beside them"
+    # Where kernels have most of the step already, their shares can hardly grow, but what is left to others shrinks.
+    if max(old, new) < _WHOLE and (
+        factor <= _SHRANK or (old > _WHOLE / 2 and (_WHOLE - old) / (_WHOLE - new) >= _GREW)
+    ):
+        return (_WHOLE - old) / (_WHOLE - new), "the shares of the kernels, which grow against all that is beside them"
     return None, ""
 
 

@@ -49,15 +49,14 @@ class Fault:
     host: float = 1.0
     waits: Mapping[str, float] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    gpu_bound: bool = False
-    """Kernels take ten times as much of a step."""
+    kernels_part: float = 1.0
+    """How many times as much of a step kernels take as `KERNELS` says."""
 
 
 def simulated_report(fault: Fault, *, unit: float, seed: int) -> tuple[SuspicionReport, float]:
     """A report, and how many times as long a step became."""
     random = np.random.default_rng(seed)
-    part = 10.0 if fault.gpu_bound else 1.0
-    old = {name: percent * part / 100 * STEP_US for name, percent in KERNELS.items()}
+    old = {name: percent * fault.kernels_part / 100 * STEP_US for name, percent in KERNELS.items()}
     new = {name: time_us * _factor(fault, name) for name, time_us in old.items()}
     waits_us = sum(fault.waits.values()) / 100 * STEP_US
     step_us = (STEP_US - sum(old.values())) * fault.host + waits_us + sum(new.values())

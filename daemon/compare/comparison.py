@@ -31,11 +31,13 @@ class Cycles:
 
     count: int
     mean_us: float
-    times: bytes | Floats
-    """A sketch, or times in microseconds, shape (n,), n at least 1."""
+    times: bytes | Floats | None = field(compare=False)
+    """A sketch, or times in microseconds, shape (n,), n at least 1; None where only the mean is known."""
 
     def quantiles_us(self, parts: Iterable[float]) -> Floats:
-        """The time below which each of `parts` of the cycles lies, shape (n,)."""
+        """The time below which each of `parts` of the cycles lies, shape (n,); NaN where that is not known."""
+        if self.times is None:
+            return np.full(len(list(parts)), np.nan)
         if isinstance(self.times, bytes):
             return np.array(quantiles(self.times, tuple(parts))) / 1e3
         exact: Floats = np.quantile(self.times, tuple(parts))

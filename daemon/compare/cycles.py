@@ -48,8 +48,8 @@ def compare_cycles(before: CyclesSource, after: CyclesSource, phase: str | None)
     what = f"{chosen} cycles at the same load"
     findings = (
         *slower_sentence(what, slower, claims=not reasons, difference=difference),
-        *(split_sentence(parts) if is_told else ()),
         *cause_sentences(found),
+        *(split_sentence(parts) if is_told else ()),
     )
     return Comparison(
         before=_subject(before),

@@ -21,9 +21,8 @@ _WIDE = 20.0
 
 def distribution_svg(pair: CyclePair) -> str:
     """How large a part of the cycles was done within a time, before and after; "" where there are none."""
-    curves = [
-        (name, side.quantiles_us(_PARTS)) for name, side in (("before", pair.before), ("after", pair.after)) if side
-    ]
+    sides = (("before", pair.before), ("after", pair.after))
+    curves = [(name, side.quantiles_us(_PARTS)) for name, side in sides if side and side.times is not None]
     if not curves:
         return ""
     low = min(float(times[0]) for _, times in curves)
@@ -107,18 +106,22 @@ def block_line(values: Sequence[float]) -> str:
     return "".join(" ▁▂▃▄▅▆▇█"[round(8 * max(value, 0.0) / most)] if most > 0 else " " for value in values)
 
 
-def histograms(pair: CyclePair, bins: int) -> tuple[float, float, list[list[float]]]:
+def histograms(pair: CyclePair, bins: int) -> tuple[float, float, list[list[float]]] | None:
     """Shares of the cycles in `bins` equal stretches of time: where they begin and end, and those of each side.
+
+    None where no side tells its times.
 
     Up to the 99th percentile of the slower side, since one straggler would squeeze everything else into a corner.
     """
-    sides = [side for side in (pair.before, pair.after) if side]
+    sides = [side for side in (pair.before, pair.after) if side and side.times is not None]
+    if not sides:
+        return None
     low = min(float(side.quantiles_us((0.0,))[0]) for side in sides)
     high = max(float(side.quantiles_us((0.99,))[0]) for side in sides)
     edges = np.linspace(low * 0.999, high * 1.001, bins + 1)
     shares = []
     for side in (pair.before, pair.after):
-        times = side.quantiles_us(_PARTS) if side else np.zeros(0)
+        times = side.quantiles_us(_PARTS) if side and side.times is not None else np.zeros(0)
         below = np.interp(edges, times, _PARTS, left=0.0, right=1.0) if len(times) else np.zeros(bins + 1)
         shares.append([float(after - before) for before, after in pairwise(below)])
     return float(edges[0]), float(edges[-1]), shares

@@ -17,6 +17,9 @@ from cyclewatch.detectors.suspicion_shares import SharesReading, is_gpu, read_sh
 _MOVED = 1.05
 """Smallest factor of a metric that is worth a sentence."""
 
+_SLOWER = 1.02
+"""Smallest growth of a step that is worth a cause: reports tell no noise of their means."""
+
 _METRICS_TOLD = 5
 
 
@@ -51,7 +54,7 @@ def compare_report(source: ReportSource) -> Comparison:
 
 def _causes(evidence: Evidence, shares: SharesReading) -> tuple[Cause, ...]:
     """Without the stages of a cycle, which a report does not tell: what it has for them is in the split."""
-    if shares.slower is not None and shares.slower < _MOVED:
+    if shares.slower is not None and shares.slower < _SLOWER:
         return ()
     found = causes(evidence, parts_of_report(shares))
     return tuple(cause for cause in found if not cause.kind.startswith("stage_"))
@@ -64,10 +67,9 @@ def _subject(source: ReportSource, side: Side) -> Subject:
 
 def _cycles(side: Side) -> Cycles | None:
     """The report's cycles; where it lists fewer than it counts, its count and mean hold."""
-    if not side.cycle_times_us:
-        return None
-    times = np.array(side.cycle_times_us)
-    return Cycles(side.cycles or len(times), side.mean_cycle_us or float(times.mean()), times)
+    times = np.array(side.cycle_times_us) if side.cycle_times_us else None
+    count = side.cycles or len(side.cycle_times_us)
+    return Cycles(count, side.mean_cycle_us, times) if count and side.mean_cycle_us else None
 
 
 def _unit_warning(report: SuspicionReport, shares: SharesReading) -> tuple[str, ...]:
@@ -76,7 +78,7 @@ def _unit_warning(report: SuspicionReport, shares: SharesReading) -> tuple[str, 
         return ()
     sides = (report.before, report.after)
     counts = " against ".join(
-        f"{side.cycles:,} x {duration(side.mean_cycle_us or 0.0)}" for side in sides if side.cycles
+        (f"{side.cycles:,} x " if side.cycles else "") + duration(side.mean_cycle_us or 0.0) for side in sides
     )
     lengths = [side.cycles * side.mean_cycle_us / 1e6 for side in sides if side.cycles and side.mean_cycle_us]
     over = f" over {lengths[0]:.3g} and {lengths[1]:.3g} s" if len(lengths) > 1 else ""
@@ -90,7 +92,7 @@ def _unit_warning(report: SuspicionReport, shares: SharesReading) -> tuple[str, 
 def _growth(shares: SharesReading) -> tuple[str, ...]:
     if shares.slower is None:
         return ("by how much a step became longer cannot be told from this report",)
-    if 1 / _MOVED < shares.slower < _MOVED:
+    if 1 / _SLOWER < shares.slower < _SLOWER:
         return (f"a step takes about as long as before ({shares.slower - 1:+.1%}), by {shares.slower_by}",)
     return (f"a step takes {shares.slower:.2f} times as long as before, by {shares.slower_by}",)
 

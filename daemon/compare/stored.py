@@ -95,10 +95,10 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
             *slower_sentence(
                 f"{phase} cycles of {rank} at the same load", slower, claims=not reasons, difference=difference
             ),
+            *cause_sentences(found),
             *(split_sentence(parts) if is_told else ()),
             *(kernel_sentences(kernels) if kernels else ()),
             *_events(evidence.events),
-            *cause_sentences(found),
         ),
         slower=slower,
         ci=difference.ci if difference else None,
@@ -168,8 +168,10 @@ def _chosen(what: str, wanted: str | None, old: Collection[str], new: Collection
     both = sorted(set(old) & set(new))
     if wanted in both or (wanted is None and both):
         return wanted or both[0]
+    if wanted is None:
+        raise SourceError(f"the two stretches have no {what} in common: compare others")
     listed = ", ".join(printable(name, 60) for name in both) or "none"
-    raise SourceError(f"--{what} {shown(wanted or '')}: not on both sides; what both have: {listed}")
+    raise SourceError(f"--{what} {shown(wanted)}: not on both sides; what both have: {listed}")
 
 
 def _pairs(old: _Side, new: _Side, rank: str) -> tuple[CyclePair, ...]:

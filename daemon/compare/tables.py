@@ -207,7 +207,7 @@ def _time(cycles: Cycles | None, name: str) -> float | None:
 
 
 def _duration(time_us: float | None) -> str:
-    return _NONE if time_us is None else duration(time_us)
+    return _NONE if time_us is None or not math.isfinite(time_us) else duration(time_us)
 
 
 def _signed(time_us: float) -> str:

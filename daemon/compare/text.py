@@ -39,7 +39,10 @@ def _table(table: Table) -> RichTable:
 
 
 def _print_histograms(screen: Console, pair: CyclePair) -> None:
-    low, high, (before, after) = histograms(pair, _BINS)
+    drawn = histograms(pair, _BINS)
+    if drawn is None:
+        return
+    low, high, (before, after) = drawn
     screen.print(f"before {block_line(before)}")
     screen.print(f"after  {block_line(after)}")
     screen.print(f"       {duration(low)}{duration(high):>{_BINS - len(duration(low))}}")
