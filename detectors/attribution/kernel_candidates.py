@@ -31,19 +31,15 @@ def kernel_candidates(comparison: ProfileComparison | None, growth: Growth, grap
         return
     scale = _cycles_us(comparison, growth)
     replaced = {name for one in comparison.substitutions for name in one.after}
-    factor = comparison.uniform.factor if comparison.uniform is not None else 1.0
-    on_gpu = any(one.family is not Family.CPU_OP for one in comparison.families)
-    if factor > 1 and on_gpu:
-        yield _all_slower(comparison, factor, scale, graph)
-    changes = [one for one in comparison.kernels if one.family is not Family.COMMUNICATION]
+    if comparison.uniform is not None and comparison.uniform.factor > 1:
+        yield _all_slower(comparison, comparison.uniform.factor, scale, graph)
+    changes = [one for one in comparison.kernels if one.family is not Family.COMMUNICATION and one.delta_ns > 0]
     for verdict, kind in _KINDS.items():
         slower = [
-            (one, _beyond(one, factor) * scale)
-            for one in changes
-            if one.verdict is verdict and not (verdict is Verdict.NEW and one.short in replaced)
+            one for one in changes if one.verdict is verdict and not (verdict is Verdict.NEW and one.short in replaced)
         ]
-        base_us = 0.0 if factor > 1 else sum(one.before.ns for one, _ in slower if one.before is not None) * scale
-        found = [(one.short, us, _in_words(one)) for one, us in slower if us > 0]
+        base_us = sum(one.before.ns for one in slower if one.before is not None) * scale
+        found = [(one.short, one.delta_ns * scale, _in_words(one)) for one in slower]
         yield from (replace(one, base_us=base_us) for one in _candidate(kind, found, graph))
     yield from _candidate("kernel_substituted", list(_substituted(comparison.substitutions, scale)), graph)
     waits_us = sum(one.delta_ns for one in comparison.families if one.family is Family.COMMUNICATION) * scale
@@ -62,17 +58,12 @@ def _cycles_us(comparison: ProfileComparison, growth: Growth) -> float:
             return 1 / _MICRO
 
 
-def _beyond(change: KernelChange, factor: float) -> float:
-    """How much longer a kernel took, in nanoseconds a unit, beyond what made all of them slower."""
-    before_ns = change.before.ns if change.before is not None else 0.0
-    return change.delta_ns - before_ns * (factor - 1)
-
-
 def _all_slower(comparison: ProfileComparison, factor: float, scale: float, graph: CausalGraph) -> Candidate:
     kernels_ns = sum(one.before_ns for one in comparison.families if one.family is not Family.COMMUNICATION)
     proof = f"nearly all kernels take {factor:.2f} times as long: no single one became slower"
     time_us = kernels_ns * (factor - 1) * scale
-    return Candidate(graph.kinds["gpu_slower"], "", time_us, exact=True, weight=factor, proof=(proof,))
+    kind, longer = graph.kinds["gpu_slower"], factor - 1
+    return Candidate(kind, "", time_us, exact=True, weight=factor, proof=(proof,), longer=longer)
 
 
 def _substituted(substitutions: Iterable[Substitution], scale: float) -> Iterator[tuple[str, float, str]]:

@@ -72,9 +72,10 @@ def _with_time_of_effects(found: Sequence[Candidate], graph: CausalGraph) -> dic
         if time_us is None:
             continue
         behind = [cause for cause in by_kind if graph.explains(cause, name)]
-        drivers = [cause for cause in behind if own[cause] is None]
-        drivers = [one for one in drivers if not any(graph.explains(other, one) for other in drivers)]
-        explained_us = sum(_within(by_kind[name], by_kind[cause], own[cause] or 0.0) for cause in behind)
+        drivers = _first([cause for cause in behind if own[cause] is None], graph)
+        explained = {cause: _within(by_kind[name], by_kind[cause], own[cause] or 0.0) for cause in behind}
+        # Of causes that follow from each other the time counts once.
+        explained_us = max(sum(explained[cause] for cause in _first(behind, graph)), *explained.values(), 0.0)
         left_us = max(time_us - explained_us, 0.0)
         times[name] = 0.0 if drivers else left_us
         weights = sum(by_kind[cause].weight for cause in drivers)
@@ -82,6 +83,11 @@ def _with_time_of_effects(found: Sequence[Candidate], graph: CausalGraph) -> dic
             part = by_kind[cause].weight / weights if weights > 0 else 1 / len(drivers)
             times[cause] = (times[cause] or 0.0) + left_us * part
     return times
+
+
+def _first(kinds: Sequence[str], graph: CausalGraph) -> list[str]:
+    """Those of the kinds that do not follow from another of them."""
+    return [kind for kind in kinds if not any(graph.explains(other, kind) for other in kinds)]
 
 
 def _at_most_its_effects(one: Candidate, by_kind: Mapping[str, Candidate]) -> float | None:
