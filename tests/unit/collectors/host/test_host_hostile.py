@@ -25,7 +25,7 @@ NUMBERS = st.integers(-(2**70), 2**70).map(str) | st.sampled_from(
     ["", "0", "+1", "1_0", "1e9", "nan", "0x10", "9" * 400]
 )
 CONTENT = st.lists(NUMBERS | st.text(max_size=12), max_size=30).map(" ".join) | st.text(max_size=200)
-SHARED = re.compile(r"proc/\d+/(stat|status|cgroup)|proc/\d+/task/.*|proc/self/mountinfo|sys/block/.*")
+SHARED = re.compile(r"proc/\d+/(stat|status|cgroup)|proc/\d+/task/.*|proc/self/mountinfo|sys/block/.*|.*/cgroup\.procs")
 """Files from which more than one source reads, or by which processes and control groups are found."""
 
 Series = tuple[str, str, tuple[tuple[str, str], ...]]
