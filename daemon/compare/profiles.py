@@ -34,9 +34,9 @@ def compare_two_profiles(before: AnyProfile, after: AnyProfile) -> Comparison:
         warnings=(*comparison.reasons, *comparison.warnings),
         findings=(
             *_phases(comparison),
+            *cause_sentences(found),
             *(() if comparison.may_be_noise else split_sentence(parts)),
             *kernel_sentences(comparison),
-            *cause_sentences(found),
         ),
         slower=growth(parts),
         split_of=split_of(comparison),
@@ -62,7 +62,10 @@ def kernel_sentences(comparison: ProfileComparison) -> tuple[str, ...]:
     found += [_substituted(one) for one in comparison.substitutions[:_TOLD]]
     told = (Verdict.SLOWER, Verdict.MORE_CALLS, Verdict.NEW)
     if comparison.comparable:
-        worse = [one for one in comparison.kernels if one.verdict in told and one.delta_ns > 0]
+        replaced = {name for one in comparison.substitutions for name in one.after}
+        worse = [
+            one for one in comparison.kernels if one.verdict in told and one.delta_ns > 0 and one.short not in replaced
+        ]
         found += [_changed(one) for one in worse[:_TOLD]]
         if not worse and not comparison.substitutions and comparison.uniform is None:
             found.append("no kernel is slower, called more often, or new")

@@ -58,10 +58,13 @@ def cause_sentences(causes: Sequence[Cause]) -> tuple[str, ...]:
     first = []
     for one in causes[:1]:
         share = "" if one.share is None else f", {one.share:.0%} of the slowdown"
-        first.append(f"first cause: {_of(one)} ({one.kind}; {one.status.value}{share})")
-    followed = [f"{_of(one)}: {proof}" for one in causes for proof in one.evidence if proof.startswith(CONSEQUENCE)]
+        first.append(f"first cause: {subject_of(one)} ({one.kind}; {one.status.value}{share})")
+    followed = [
+        f"{subject_of(one)}: {proof}" for one in causes for proof in one.evidence if proof.startswith(CONSEQUENCE)
+    ]
     return (*first, *followed[:_FOLLOWED])
 
 
-def _of(cause: Cause) -> str:
-    return f"{cause.subject} on {cause.device}" if cause.device else cause.subject
+def subject_of(cause: Cause) -> str:
+    """What a cause is, and what of its kind it concerns."""
+    return f"{cause.subject} ({cause.device})" if cause.device else cause.subject

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cyclewatch.collectors.suspicion_records import SuspicionRow
 from cyclewatch.daemon.compare.comparison import Comparison, CyclePair, Cycles
 from cyclewatch.daemon.compare.document import QUANTILES
-from cyclewatch.daemon.compare.sentences import duration
+from cyclewatch.daemon.compare.sentences import duration, subject_of
 from cyclewatch.daemon.printable import printable
 from cyclewatch.detectors.kernels import classify
 from cyclewatch.detectors.kernels.comparison import KernelChange, ProfileComparison, Use, Verdict
@@ -89,7 +89,7 @@ def causes_table(comparison: Comparison) -> Table:
     rows = [
         (
             str(place),
-            one.subject + (f" on {one.device}" if one.device else ""),
+            subject_of(one),
             one.kind,
             _NONE if one.share is None else f"{one.share:.0%}",
             one.status.value,

@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
@@ -64,6 +64,7 @@ class Tags(HTMLParser):
         self.attributes |= {name for name, _ in attrs}
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=60))
 def test_no_name_becomes_a_tag(name: str) -> None:
     tags = Tags(comparison_html(comparison(name)))
@@ -86,6 +87,7 @@ def test_a_page_needs_nothing_from_outside() -> None:
     assert "prefers-color-scheme: dark" in page
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=60))
 def test_no_name_breaks_a_table_of_markdown(name: str) -> None:
     """Every row has as many cells as its heading, and every line begins as it should."""
@@ -114,6 +116,7 @@ def test_what_would_begin_a_list_does_not() -> None:
     assert "- \\- x" in comparison_markdown(comparison("- x")).splitlines()
 
 
+@settings(max_examples=40)
 @given(st.text(max_size=60))
 def test_no_name_disturbs_the_terminal(name: str) -> None:
     screen = Console(highlight=False, markup=False, soft_wrap=True, width=160, record=True, quiet=True)
