@@ -2,13 +2,14 @@
 
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
 from cyclewatch.config.catalogues import KernelRule, kernel_rules
 from cyclewatch.detectors.kernels.gemm import Gemm, describe
 from cyclewatch.detectors.kernels.identity import MAX_REMEMBERED, NormalForm, normal_form
+from cyclewatch.detectors.kernels.needed_words import needed_words
 from cyclewatch.detectors.kernels.short_name import short_name
 
 
@@ -107,28 +108,37 @@ def _needs_no_reduction(rule: KernelRule, gemm: Gemm | None) -> bool:
     return rule.group.endswith("_split_k") and gemm is not None and not gemm.split_k
 
 
-_Search = Callable[[str], object]
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    rule: KernelRule
+    words: frozenset[str]
+    """One of them stands in every text that the pattern fits."""
+    search: Callable[[str], object] | None
 
 
 @functools.cache
-def _compiled() -> tuple[tuple[KernelRule, _Search | None], ...]:
-    return tuple((rule, re.compile(rule.pattern).search if rule.pattern else None) for rule in kernel_rules())
+def _compiled() -> tuple[_Compiled, ...]:
+    return tuple(
+        _Compiled(rule, needed_words(rule.pattern), re.compile(rule.pattern).search if rule.pattern else None)
+        for rule in kernel_rules()
+    )
 
 
 def _rule(form: NormalForm) -> KernelRule:
     """The first rule that fits. Written out, since it is most of what it takes to know a kernel."""
     head, key = form.head[:_MAX_SEARCHED].lower(), form.key[:_MAX_SEARCHED].lower()
-    for rule, search in _compiled():
+    for one in _compiled():
+        rule, search = one.rule, one.search
         if rule.head and not _one_in(rule.head, head):
             continue
         if rule.contains and not _one_in(rule.contains, key):
             continue
-        if search is None or search(key) is not None:
+        if search is None or ((not one.words or _one_in(one.words, key)) and search(key) is not None):
             return rule
     return KernelRule(Family.OTHER)
 
 
-def _one_in(words: tuple[str, ...], text: str) -> bool:
+def _one_in(words: Iterable[str], text: str) -> bool:
     for word in words:  # noqa: SIM110 (a generator takes three times as long)
         if word in text:
             return True

@@ -24,7 +24,7 @@ _MANY_THINGS = frozenset(
 )
 """Families whose kernels do all kinds of work: there, only a single pair that is called just as often is one work."""
 
-_WORKS_MAX = 200
+_WORKS_MAX = 100
 """Of one family, those with most time; each that went is held against each that came."""
 
 
