@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cyclewatch.detectors.attribution import Cause
+from cyclewatch.detectors.attribution import Cause, Status
 from cyclewatch.detectors.level_difference import LevelDifference
 from cyclewatch.detectors.split_part import SplitPart
 
@@ -55,14 +55,19 @@ def split_sentence(parts: Sequence[SplitPart]) -> tuple[str, ...]:
 
 def cause_sentences(causes: Sequence[Cause]) -> tuple[str, ...]:
     """The first cause, and what follows from another one."""
-    first = []
-    for one in causes[:1]:
-        share = "" if one.share is None else f", {one.share:.0%} of the slowdown"
-        first.append(f"first cause: {subject_of(one)} ({one.kind}; {one.status.value}{share})")
+    first = [_first(one) for one in causes[:1]]
     followed = [
         f"{subject_of(one)}: {proof}" for one in causes for proof in one.evidence if proof.startswith(CONSEQUENCE)
     ]
     return (*first, *followed[:_FOLLOWED])
+
+
+def _first(cause: Cause) -> str:
+    share = "" if cause.share is None else f", {cause.share:.0%} of the slowdown"
+    if cause.status is Status.NOT_SHOWN:
+        return f"no cause is shown: {cause.subject}{share}"
+    what = f"{cause.kind} of {cause.device}" if cause.device else cause.kind
+    return f"first cause: {cause.subject} ({what}; {cause.status.value}{share})"
 
 
 def subject_of(cause: Cause) -> str:
