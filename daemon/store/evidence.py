@@ -24,7 +24,7 @@ from cyclewatch.detectors.shift_watch import Kind
 
 _CYCLES_NS = 600 * 10**9
 _READINGS_NS = 300 * 10**9
-_LEAST_NS = 60 * 10**9
+_LEAST_NS = 20 * 10**9
 _EVENT_MARGIN_NS = 120 * 10**9
 _EVENTS_MAX = 50
 _PROFILE_AGE_NS = 86_400 * 10**9
@@ -46,7 +46,7 @@ def evidence_of(
     Cycles are those of up to ten minutes on either side, readings those of five. While a server was down, for an update
     of the driver or of the node, nothing was measured: what changed in that time may be behind a regression that begins
     when the server is back, however long it took. So what came before ends with the last window before it. It begins
-    after the last change of the series before this one, but for a minute at least.
+    after the last change of the series before this one, and is 20 s long at least.
     """
     start_ns, end_ns = span_ns[0], min(span_ns[1], span_ns[0] + _CYCLES_NS) + 1
     last_ns = _last_window_ns(connection, run, rank, phase, began_ns - _EVENT_MARGIN_NS)
