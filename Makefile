@@ -61,6 +61,7 @@ bench: $(VENV)/stamp ## measure the costs, side by side with what else one might
 	$(BIN)/python benchmarks/daemon_cost.py
 	$(BIN)/pip install --quiet --constraint constraints.txt --group bench-profiles
 	$(BIN)/python benchmarks/profile_parse.py
+	$(BIN)/python benchmarks/kernel_compare.py
 
 # Part of it: make bench-detect BENCH_DETECT="power --quick --only ours"
 bench-detect: $(VENV)/stamp ## hold the detection against its peers and against what is possible

@@ -33,7 +33,7 @@ def reasons_against(before: Profile, after: Profile, pairs: Sequence[Pair], pace
     """
     checks: tuple[Callable[[], Iterable[str]], ...] = (
         lambda: _hardware(before, after),
-        lambda: _shares(before, after),
+        lambda: _layout(before, after),
         lambda: _kernels(pairs),
         lambda: _layers(pairs, pace),
         lambda: _mixes(pace),
@@ -50,8 +50,8 @@ def _hardware(before: Profile, after: Profile) -> Iterator[str]:
         yield f"they are of different hardware: {before.device} before, {after.device} after"
 
 
-def _shares(before: Profile, after: Profile) -> Iterator[str]:
-    """How a model is spread over GPUs."""
+def _layout(before: Profile, after: Profile) -> Iterator[str]:
+    """How many ranks and devices there are, and what of the work."""
     if before.world_size and after.world_size and before.world_size != after.world_size:
         yield f"the job ran on {before.world_size} ranks before and on {after.world_size} after"
     devices = [len({use.device for use in one.kernels if use.kind is KernelKind.KERNEL}) for one in (before, after)]

@@ -55,40 +55,47 @@ def compare_profiles(before: Profile, after: Profile) -> ProfileComparison:
     Swapping the two mirrors what is said. What a profile does not tell is left out, with a warning.
     """
     named = [{use.phase for use in profile.kernels} - {""} for profile in (before, after)]
-    by_phase = bool(named[0] & named[1]) or not (named[0] or named[1])
+    shared, loads = named[0] & named[1], other_loads(before, after)
+    alike = shared - loads.keys() or shared
+    by_phase = bool(shared) or not (named[0] or named[1])
     all_pairs = pairs(before.kernels, after.kernels, by_phase=by_phase, same_tool=before.format is after.format)
     told = _told_by_both(all_pairs, before, after)
-    loads = other_loads(before, after)
-    shared = named[0] & named[1]
-    alike = shared - loads.keys() or shared
     common = [pair for pair in told if pair.known.phase in {"", *alike}]
     steps = pace(before, after, common)
-    kernels = _kernel_changes(common, steps)
+    certain = [pair for pair in common if not _may_be_of_another_phase(pair, steps)]
+    kernels = _kernel_changes(certain, steps)
     reasons = reasons_against(before, after, common, steps)
     if alike <= loads.keys():
         reasons += tuple(loads.values())
-    recorded = (
-        Recorded(before, [pair.before for pair in told if pair.before]),
-        Recorded(after, [pair.after for pair in told if pair.after]),
-    )
-    warnings = [f"{side}: {text}" for side, one in (("before", before), ("after", after)) for text in one.warnings]
-    if len(told) < len(all_pairs):
-        warnings.append("copies and fills are left out: one of the profiles does not tell them")
-    if by_phase and named[0] != named[1]:
-        alone = ", ".join(sorted(named[0] ^ named[1]))
-        warnings.append(f"{alone}: in one of the profiles only, and left out of the kernels")
-    warnings += [f"{text}, left out" for phase, text in loads.items() if phase not in alike and alike]
+    left_out = [
+        *(f"{side}: {text}" for side, one in (("before", before), ("after", after)) for text in one.warnings),
+        *(["copies and fills are left out: one of the profiles does not tell them"] if told is not all_pairs else []),
+        *(f"{phase} is left out: one of the profiles has none" for phase in sorted(named[0] ^ named[1]) if shared),
+        *(f"{text}, and left out" for phase, text in loads.items() if phase in shared - alike),
+    ]
+    if len(certain) < len(common):
+        left_out.append("kernels of one profile alone are left out: only one held some phase, and they may be of that")
     return ProfileComparison(
         comparable=not reasons,
         reasons=reasons,
-        warnings=(*warnings, *_of_pace(steps), *_of_names(kernels)),
+        warnings=(*left_out, *_of_pace(steps), *_of_names(kernels)),
         unit=steps.unit,
         kernels=kernels,
         families=_family_changes(common, steps),
         substitutions=() if reasons else substitutions(kernels),
-        phases=phase_splits(*recorded, steps, by_phase=by_phase),
+        phases=phase_splits(
+            Recorded(before, [pair.before for pair in told if pair.before]),
+            Recorded(after, [pair.after for pair in told if pair.after]),
+            steps,
+            by_phase=by_phase,
+        ),
         uniform=None if reasons else uniform_change(kernels, sure_ones=steps.moved > 0),
     )
+
+
+def _may_be_of_another_phase(pair: Pair, steps: Pace) -> bool:
+    """Whether a kernel may be in one profile alone because only that one held cycles of its phase."""
+    return steps.one_sided and not pair.known.phase and not (pair.before and pair.after)
 
 
 def _told_by_both(paired: Sequence[Pair], before: Profile, after: Profile) -> Sequence[Pair]:

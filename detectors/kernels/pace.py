@@ -28,26 +28,28 @@ _EVERY_CYCLE = 0.9
 class Pace:
     """How many units each profile has, by phase and as a whole (before, after).
 
-    `exact` tells that calls a unit are not blurred by chance or edges; `mix` bounds the log ratio of calls that other
-    shares of the server's phases can make, and `moved` is the share of cycles that are of another phase than before.
+    In the phases that are `exact`, calls a unit are not blurred by chance or edges. Of cycles, `mix` bounds the log
+    ratio of calls that other shares of the server's phases can make, `moved` is the share that is of another phase
+    than before, and `one_sided` tells that only one of the profiles has some phase.
     """
 
     unit: Unit
     before: Mapping[str, float]
     after: Mapping[str, float]
     whole: tuple[float, float]
-    exact: bool
+    exact: frozenset[str] = frozenset()
     mix: tuple[float, float] = (0.0, 0.0)
     moved: float = 0.0
+    one_sided: bool = False
 
     def calls_ratio(self, before: Calls, after: Calls) -> float:
         """Log of the calls a unit, after over before; 0 where the difference may be chance or an edge."""
         count_before, count_after = self.before[before.phase], self.after[after.phase]
         ratio = math.log(after.calls / count_after) - math.log(before.calls / count_before)
-        if self.unit in {Unit.STEP, Unit.REPLAY} and before.calls % count_before == after.calls % count_after == 0:
-            return ratio
-        if self.exact and self.unit is Unit.PROFILE:
+        if before.phase in self.exact and self.unit is Unit.PROFILE:
             return ratio if abs(ratio) > _ALIKE / 2 else 0.0
+        if before.phase in self.exact and before.calls % count_before == after.calls % count_after == 0:
+            return ratio
         tolerance = _IRREGULAR_EFFECT
         every_cycle = min(before.calls / count_before, after.calls / count_after) >= _EVERY_CYCLE
         if self.unit is Unit.CYCLE and every_cycle:
@@ -70,7 +72,8 @@ def pace(before: Profile, after: Profile, pairs: Sequence[Pair]) -> Pace:
     old, new = _steps(before, phases), _steps(after, phases)
     if old and new:
         counts = (_whole(before, phases), _whole(after, phases))
-        return Pace(Unit.STEP, old, new, counts, exact=True)
+        stepwise = {step.phase for step in before.steps} & {step.phase for step in after.steps}
+        return Pace(Unit.STEP, old, new, counts, frozenset(stepwise))
     if replays := _replays(before, after):
         return _alike(Unit.REPLAY, phases, *replays, exact=True)
     if sum(before.cycles.values()) > 0 and sum(after.cycles.values()) > 0:
@@ -84,7 +87,8 @@ def pace(before: Profile, after: Profile, pairs: Sequence[Pair]) -> Pace:
 
 
 def _alike(unit: Unit, phases: set[str], before: float, after: float, *, exact: bool = False) -> Pace:
-    return Pace(unit, dict.fromkeys(phases, before), dict.fromkeys(phases, after), (before, after), exact)
+    exactly = frozenset(phases if exact else ())
+    return Pace(unit, dict.fromkeys(phases, before), dict.fromkeys(phases, after), (before, after), exactly)
 
 
 def _whole(profile: Profile, phases: set[str]) -> float:
@@ -134,8 +138,15 @@ def _cycles(before: Mapping[str, int], after: Mapping[str, int], phases: set[str
         if len(names) > 1
     ]
     moved = sum(abs(after.get(phase, 0) / whole_after - before.get(phase, 0) / whole_before) for phase in names) / 2
-    counts = (float(whole_before), float(whole_after))
-    return Pace(Unit.CYCLE, old, new, counts, exact=False, mix=(min([0.0, *mix]), max([0.0, *mix])), moved=moved)
+    return Pace(
+        Unit.CYCLE,
+        old,
+        new,
+        (float(whole_before), float(whole_after)),
+        mix=(min([0.0, *mix]), max([0.0, *mix])),
+        moved=moved,
+        one_sided=any(bool(before.get(phase)) != bool(after.get(phase)) for phase in names),
+    )
 
 
 def _work(pairs: Sequence[Pair]) -> tuple[float, bool] | None:

@@ -208,7 +208,7 @@ def test_a_phase_of_another_load_is_left_out_of_the_comparison() -> None:
     assert {kernel.phase for kernel in comparison.kernels} == {"decode"}
     assert [phase.phase for phase in comparison.phases] == ["decode"]
     assert comparison.warnings == (
-        "extend steps hold 100 tokens or requests before and 300 after: another load, left out",
+        "extend steps hold 100 tokens or requests before and 300 after: another load, and left out",
     )
 
 
@@ -232,6 +232,24 @@ def test_more_prefills_in_a_capture_are_no_slower_kernels() -> None:
     assert comparison.uniform is None
     slower = compare_profiles(captured(1, 1), captured(2, 5, factor=1.2))
     assert set(flagged(slower).values()) == {Verdict.SLOWER}
+
+
+def test_kernels_of_a_phase_that_one_capture_alone_held_are_not_new() -> None:
+    after = captured(2, 4)
+    prefill = use("nvjet_tst_256x128_64x4_2x1_v_bz_TNT", np.full(4 * LAYERS, 9e5), phase="")
+    comparison = compare_profiles(captured(1, 0), replace(after, kernels=(*after.kernels, prefill)))
+    assert comparison.comparable
+    assert Verdict.NEW not in flagged(comparison).values()
+    assert any("kernels of one profile alone are left out" in warning for warning in comparison.warnings)
+
+
+def test_kernels_outside_of_steps_are_not_counted_by_step() -> None:
+    def with_others(count: int) -> Profile:
+        one = decoder(rng(count), steps=1)
+        other = use("void at::native::index_copy_kernel<int>(int)", 9_000 * np.ones(count), phase="")
+        return replace(one, kernels=(*one.kernels, other))
+
+    assert flagged(compare_profiles(with_others(21), with_others(20))) == {}
 
 
 def test_a_capture_of_other_phases_is_another_load() -> None:
