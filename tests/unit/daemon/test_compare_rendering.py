@@ -137,14 +137,18 @@ def test_any_times_can_be_drawn(times: tuple[float, ...]) -> None:
     assert drawn.count("<polyline") == 2
     assert "nan" not in drawn
     assert "inf" not in drawn
-    low, high, shares = histograms(pair, 10)
+    shown = histograms(pair, 10)
+    assert shown is not None
+    low, high, shares = shown
     assert low <= high
     for side in shares:
         assert 0.98 <= sum(side) <= 1.01
 
 
 def test_nothing_is_drawn_of_nothing() -> None:
-    assert distribution_svg(CyclePair("x", None, None)) == ""
+    nothing = CyclePair("x", None, Cycles(5, 1.0, None))
+    assert distribution_svg(nothing) == ""
+    assert histograms(nothing, 10) is None
     assert block_line([]) == ""
     assert block_line([0.0, 1.0]) == " █"
     assert 'width="50.00"' in bar(1.0, 2.0, 2.0)
