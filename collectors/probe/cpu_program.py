@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from itertools import pairwise
 
+# Whoever changes the work gives its readings other names, since the history would be that of other work.
 _WARM_ROUNDS = 15_000
 _ROUNDS, _LOOPS = 20_000, 5
 _MEMORY_BYTES = 32 * 2**20

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
+# Whoever changes the work gives its readings other names, since the history would be that of other work.
 _MATRIX_SIZE = {"cuda": 4096, "cpu": 256}
 _COPY_BYTES = {"cuda": 128 * 2**20, "cpu": 2**20}
 _WARM = 3
