@@ -103,13 +103,14 @@ def shifts(before: Sequence[Calls], after: Sequence[Calls], same_work: Bools) ->
     p_values = np.ones(len(ratio))
     for peers in (told & mixed, told & ~mixed, ~told):
         asked = peers & steady
-        known = int(asked.sum()) >= _FEWEST_PEERS
-        scale = min(_scale(away[asked] / np.hypot(error, floor)[asked]), _SCALE_MAX) if known else 1.0
+        like = asked if asked.sum() >= _FEWEST_PEERS else told & steady
+        known = int(like.sum()) >= _FEWEST_PEERS
+        scale = min(_scale(away[like] / np.hypot(error, floor)[like]), _SCALE_MAX) if known else 1.0
         careful = np.hypot(max(scale, 1.0) * error, floor)
         p_values = np.where(peers, _two_sided(np.abs(ratio) / careful, degrees), p_values)
         if scale < 1:
             close = np.hypot(np.maximum(scale * error, np.where(told, _disagreement(old, new, ratio), 0.0)), floor)
-            closely = _two_sided(np.abs(ratio) / close, np.full(len(ratio), asked.sum() / 2))
+            closely = _two_sided(np.abs(ratio) / close, np.full(len(ratio), like.sum() / 2))
             p_values = np.where(asked, np.minimum(p_values, closely), p_values)
     least = np.where(told, MIN_EFFECT, _UNTOLD_FACTOR * MIN_EFFECT)
     time = old.count * old.mean + new.count * new.mean

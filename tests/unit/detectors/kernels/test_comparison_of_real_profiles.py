@@ -14,6 +14,9 @@ from shared_data import SHARED
 
 RUN_A, RUN_B = "kineto-v100-resnet50-w4-runA.json.gz", "kineto-v100-resnet50-w4-runB.json.gz"
 
+EXTEND = "sglang-mi300x-qwen3-8b-extend.json.gz"
+PREFILL = "rtx5090-dsocr-prefill_cuda_gpu_kern_sum.csv"
+
 
 @cache
 def shared(name: str) -> Profile:
@@ -59,13 +62,23 @@ def test_two_runs_of_one_program_have_nothing_flagged(before: str, after: str) -
 
 
 @pytest.mark.parametrize("place", range(8))
-def test_a_kernel_made_slower_by_five_percent_is_the_only_one_named(place: int) -> None:
-    before = shared(RUN_A)
+@pytest.mark.parametrize("name", [RUN_A, EXTEND, PREFILL])
+def test_a_kernel_made_slower_by_five_percent_is_the_only_one_named(name: str, place: int) -> None:
+    before = shared(name)
     slow = before.kernels[place]
     uses = [slower(one, 1.05) if one is slow else one for one in before.kernels]
     comparison = compare_profiles(before, replace(before, kernels=tuple(uses)))
     flagged = [one for one in comparison.kernels if one.verdict is not Verdict.SAME]
     assert [(one.name, one.verdict) for one in flagged] == [(slow.name, Verdict.SLOWER)]
+
+
+def test_a_lower_clock_is_one_finding() -> None:
+    after = shared(RUN_B)
+    comparison = compare_profiles(
+        shared(RUN_A), replace(after, kernels=tuple(slower(one, 1.08) for one in after.kernels))
+    )
+    assert comparison.uniform is not None
+    assert comparison.uniform.factor == pytest.approx(1.08, abs=0.005)
 
 
 def slower(use: KernelUse, factor: float) -> KernelUse:
@@ -80,7 +93,7 @@ def slower(use: KernelUse, factor: float) -> KernelUse:
 
 
 def test_the_same_kernels_as_a_table_of_another_tool_have_nothing_flagged() -> None:
-    before = shared("sglang-mi300x-qwen3-8b-extend.json.gz")
+    before = shared(EXTEND)
     totals = replace(before.totals, busy_ns=None, span_ns=None, idle_ns=None, waiting_for_host_ns=None)
     uses = tuple(
         replace(one, phase="", name=one.name.replace("true", "(bool)1").replace("const*", "const *"))
@@ -114,7 +127,5 @@ def test_the_same_kernels_with_cut_names_have_nothing_flagged() -> None:
 
 
 def test_parts_of_one_model_are_not_taken_for_one_another() -> None:
-    comparison = compare_profiles(
-        shared("rtx5090-dsocr-prefill_cuda_gpu_kern_sum.csv"), shared("rtx5090-dsocr-sam_cuda_gpu_kern_sum.csv")
-    )
+    comparison = compare_profiles(shared(PREFILL), shared("rtx5090-dsocr-sam_cuda_gpu_kern_sum.csv"))
     assert not comparison.comparable
