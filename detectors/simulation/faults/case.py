@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cyclewatch.detectors.attribution.evidence import Event, Evidence, RankCycles, Trace
+from cyclewatch.detectors.attribution.evidence import Event, Evidence, RankCycles
 from cyclewatch.detectors.kernels.comparison import ProfileComparison, compare_profiles
-from cyclewatch.detectors.phases import Bools
 from cyclewatch.detectors.simulation.faults.bystanders import with_bystanders
 from cyclewatch.detectors.simulation.faults.catalogue import FAULTS
 from cyclewatch.detectors.simulation.faults.cycles import cycles_in, pace_of
@@ -121,7 +120,7 @@ def _seen(random: np.random.Generator, scene: Scene, faults: Sequence[Fault], *,
         before=ranks[own].means(scene.phase, before),
         after=ranks[own].means(scene.phase, after),
         synchronous=node.synchronous,
-        levels=_level_trace(ranks[own], scene, node.ranks[own], before | after),
+        levels=ranks[own].levels(node.ranks[own], scene.phase, stretch.start_ns, before | after),
         traces=tuple(trace for trace in readings if not trace.name.startswith(gone)),
         events=events,
         ranks=tuple(
@@ -152,11 +151,6 @@ def _kernels(random: np.random.Generator, scene: Scene, rank: int) -> ProfileCom
         pace = pace_of(node, state, rank, device_ns, float(these.stages_ns.sum(axis=0)[chosen].mean()))
         taken.append(profile(random, node, state.service, pace, node.ranks[rank]))
     return compare_profiles(*taken)
-
-
-def _level_trace(observed: Observed, scene: Scene, rank: str, chosen: Bools) -> Trace:
-    trace = observed.levels(scene.phase, scene.stretch.start_ns, chosen)
-    return replace(trace, labels={**trace.labels, "rank": rank})
 
 
 def _levels(

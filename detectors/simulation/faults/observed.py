@@ -65,14 +65,14 @@ class Observed:
             for cell in cells_of(PHASES[phase], records, sketches=False)
         ]
 
-    def levels(self, phase: int, start_ns: int, chosen: Bools) -> Trace:
+    def levels(self, rank: str, phase: int, start_ns: int, chosen: Bools) -> Trace:
         """The median over each window of log(measured / expected); expected is what a healthy server would take."""
         chosen = chosen & (self.load.phase == phase)
         window = self.load.window[chosen]
         ratio = np.log(self.total_ns[chosen] / self.clean_ns[chosen])
         numbers, first = np.unique(window, return_index=True)
         medians = np.array([np.median(part) for part in np.split(ratio, first[1:])])
-        labels = {"rank": "", "phase": PHASES[phase].value}
+        labels = {"rank": rank, "phase": PHASES[phase].value}
         return Trace("cycles.log_ratio", labels, start_ns + numbers * WINDOW_S * S, medians)
 
     def collected(self, rank: str, start_ns: int) -> Trace:
