@@ -56,9 +56,9 @@ class Readings:
         named = re.match(r"gpu(\d+)", subject)
         return bool(self._gpus) and named is not None and named[1] not in self._gpus
 
-    def moved(self, name: str) -> bool | None:
+    def moved(self, name: str, labels: Mapping[str, str] | None = None) -> bool | None:
         """Whether any trace of this name changed when the cycle did; None where none was read."""
-        changes = [change for _, change in self.of(name)]
+        changes = [change for _, change in self.of(name, labels)]
         return any(change.sure and change.at_start for change in changes) if changes else None
 
     def _change(self, trace: Trace, *, silent: bool) -> Change | None:

@@ -18,7 +18,12 @@ _MOSTLY = 0.6
 _ALIKE = 0.5
 """How much of what a stop of the whole process would add to the other stages they must have got at least."""
 
-_WAITS = ("host.run_queue_wait_ratio", "host.major_faults_per_s", "host.pressure_ratio")
+_WAITS: tuple[tuple[str, dict[str, str]], ...] = (
+    ("host.run_queue_wait_ratio", {}),
+    ("host.major_faults_per_s", {}),
+    ("host.pressure_ratio", {}),
+    ("host.cpu_mode_ratio", {"mode": "steal"}),
+)
 """What a process may wait for: all of it must have been read, and must not have moved, for a stop to be concluded."""
 
 _LEAST_REST = 0.02
@@ -88,7 +93,7 @@ def stopped(growth: Growth, readings: Readings, graph: CausalGraph) -> Candidate
     grown_us = growth.grown_us
     if growth.off_us is None or growth.way_us(Way.BLOCKED) < _MOSTLY * grown_us:
         return None
-    if not all(readings.moved(name) is False for name in _WAITS):
+    if not all(readings.moved(name, labels) is False for name, labels in _WAITS):
         return None
     most = max(growth.parts.values(), key=lambda part: part.delta_us)
     rest = [part for part in growth.parts.values() if part is not most]
@@ -102,6 +107,6 @@ def stopped(growth: Growth, readings: Readings, graph: CausalGraph) -> Candidate
     proof = (
         f"{most.part} takes {of_most:.2f} times as long, the other stages {of_rest:.2f} times",
         f"{growth.way_us(Way.BLOCKED) / 1e3:+.3f} of {growth.total_us / 1e3:+.3f} ms are off the CPU",
-        *(f"{name} did not move" for name in _WAITS),
+        *(f"{name} did not move" for name, _ in _WAITS),
     )
     return Candidate(kind, "", None, exact=False, weight=1.0, proof=proof)
