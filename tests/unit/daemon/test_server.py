@@ -105,8 +105,9 @@ def stored(tmp_path: Path, question: str) -> list[tuple[object, ...]]:
 
 def test_it_reads_judges_serves_and_stops_with_everything_written(tmp_path: Path, ring: PlainRing) -> None:
     """From the ring to the page and the store, and nothing is left open."""
+    open_database(settings(tmp_path).database_url, create=True).dispose()  # or the last window is over before a look
     threads, files = threading.active_count(), psutil.Process().num_fds()
-    server = Server(settings(tmp_path, detection=Detection(warmup_s=0)), fast_clock())
+    server = Server(settings(tmp_path, detection=Detection(warmup_s=0)), fast_clock(speed=2.0))
     with running(server):
         url = server.web.url
         wait_for(lambda: "cyclewatch_cycle_median_seconds{" in httpx.get(f"{url}/metrics").text)
