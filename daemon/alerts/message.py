@@ -57,7 +57,8 @@ class Message:
     `incident` is its number or name for people, `command` shows it. `key` is the same for all messages of an incident:
     services know by it what belongs together. An incident stays the same target, node, model and phase all its life.
     `effect` is the change of the cycle time as a ratio, `ci` its interval. `targets` counts all targets it concerns,
-    the one named among them. Instants are nanoseconds of UTC: `at_ns` is when `state` came about.
+    the one named among them. Instants are nanoseconds of UTC, before the year 10000: `at_ns` is when `state` came
+    about.
 
     Texts may come from anywhere and have any length: `text.py` makes them fit to be shown.
     """
@@ -89,7 +90,7 @@ def trial(sink: str, node: str, at_ns: int) -> Message:
         key=f"cyclewatch-test-{node}",
         state=State.TEST,
         severity=Severity.INFO,
-        target="none",
+        target="",
         node=node,
         model="",
         phase="",

@@ -1,12 +1,14 @@
 """Services that misbehave as the real ones do, on loopback."""
 
+import contextlib
 import json
 import logging
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -242,6 +244,54 @@ def test_the_configured_proxy_is_used() -> None:
     url = f"http://localhost:9{PATH}"
     with http_server({url: Answer()}) as proxy:
         assert deliver(sender("slack", url), MESSAGE, poster(proxy=proxy.url), NOW_NS) == Delivered()
+
+
+class Tunnel(BaseHTTPRequestHandler):
+    """A proxy that takes CONNECT, and passes on what comes from either side."""
+
+    def do_CONNECT(self) -> None:
+        host, _, port = self.path.rpartition(":")
+        with socket.create_connection((host, int(port))) as far:
+            self.send_response(200)
+            self.end_headers()
+            far_to_near = threading.Thread(target=_passed_on, args=(far, self.connection))
+            far_to_near.start()
+            _passed_on(self.connection, far)
+            far_to_near.join()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name it has in the base class)
+        pass
+
+
+def _passed_on(source: socket.socket, sink: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(2**16):
+            sink.sendall(data)
+    for end in (source, sink):
+        with contextlib.suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+@pytest.fixture(name="tunnel")
+def _tunnel() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Tunnel) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+        thread.join()
+
+
+def test_tls_goes_through_the_proxy_to_the_service(tunnel: str) -> None:
+    """The proxy sees the host and nothing else; a slow body is given up there too."""
+    trusted = str(TLS / "localhost.pem")
+    with http_server({PATH: Answer(b"ok"), "/slow": Answer(send=_drip)}, _server_context()) as server:
+        good = deliver(sender("slack", server.url + PATH), MESSAGE, poster(trusted=trusted, proxy=tunnel), NOW_NS)
+        slow = deliver(
+            sender("slack", f"{server.url}/slow"), MESSAGE, poster(0.5, trusted=trusted, proxy=tunnel), NOW_NS
+        )
+    assert good == Delivered()
+    assert "no complete answer within" in told(slow)
 
 
 def test_a_refused_tunnel_is_one_sentence() -> None:
