@@ -26,6 +26,12 @@ _LEAST_OPEN = 0.2
 _FOLLOWS = 0.5
 """Part of a symptom from which on causes upstream explain it."""
 
+_PROBES = {
+    "probe.cpu_loop_seconds": "the CPU takes as long as before for the same fixed work: it is software or load",
+    "probe.gpu_matmul_seconds": "the GPU takes as long as before for the same fixed work: it is software or load",
+}
+"""What it says of the rest that the probe of a part of the machine did not move."""
+
 # Scores order the causes: their shares, times how much such a claim is worth beside another one.
 _EXACT, _AT_MOST, _INFERRED, _LOCATED = 1.0, 0.97, 0.9, 0.85
 _UNEXPLAINED, _SYMPTOM, _CONSEQUENCE, _NO_SHARE = 0.6, 0.5, 0.1, 0.02
@@ -48,7 +54,7 @@ def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
     told += [_of_symptom(one, roots, graph) for one in shown]
     open_share = 1.0 - sum(one.share or 0.0 for one in roots) - sum(left for _, left in located)
     if open_share >= _LEAST_OPEN:
-        told.append(_unexplained(growth, min(open_share, 1.0)))
+        told.append(_unexplained(growth, min(open_share, 1.0), Readings(evidence)))
     return tuple(sorted(told, key=lambda cause: (-cause.score, cause.kind)))
 
 
@@ -127,10 +133,11 @@ def _of_symptom(symptom: Symptom, roots: Sequence[Explained], graph: CausalGraph
     return Cause(symptom.kind, symptom.subject, score, symptom.share, Status.MEASURED, proof)
 
 
-def _unexplained(growth: Growth, share: float) -> Cause:
+def _unexplained(growth: Growth, share: float, readings: Readings) -> Cause:
     if WHOLE in growth.parts:
         proof = f"a step takes {growth.after_us / growth.before_us:.2f} times as long"
     else:
         proof = f"mean cycle {growth.before_us / 1e3:.3f} ms before, {growth.after_us / 1e3:.3f} ms after"
+    machine = tuple(words for name, words in _PROBES.items() if readings.moved(name) is False)
     subject = "nothing that was read explains it"
-    return Cause("unexplained", subject, _UNEXPLAINED * share, share, Status.NOT_SHOWN, (proof,))
+    return Cause("unexplained", subject, _UNEXPLAINED * share, share, Status.NOT_SHOWN, (proof, *machine))

@@ -58,6 +58,15 @@ def test_what_is_hidden_is_unexplained() -> None:
     assert kinds(slower(GPU_SERVER, {3: 3e6}, BYSTANDERS)) == ["unexplained", "stage_wait"]
 
 
+def test_the_probe_tells_software_from_the_machine() -> None:
+    """The same fixed work takes as long as before, or longer by as much as the host stages do."""
+    twice = dict(enumerate(CPU_SERVER))
+    same = trace("probe.cpu_loop_seconds", 0.012, 0.012, noise=0.01, pace_s=60, kind="cpu")
+    longer = trace("probe.cpu_loop_seconds", 0.012, 0.024, noise=0.01, pace_s=60, kind="cpu")
+    assert _first(slower(CPU_SERVER, twice, [same])).evidence[-1].endswith("it is software or load")
+    assert _first(slower(CPU_SERVER, twice, [longer])).kind == "cpu_slower"
+
+
 def test_a_clock_that_fell_minutes_before_is_not_it() -> None:
     """The right sign and size at the wrong time."""
     earlier = trace("gpu.sm_clock_hertz", 1.98e9, 1.4e9, noise=0.01, pace_s=2, at_s=-200, gpu="0")
