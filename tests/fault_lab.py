@@ -39,6 +39,10 @@ _RECORDED_S, _RECOVERY_S = 45, 20
 _QUIET_NS = 20 * 10**9
 
 
+class NoEffectError(Exception):
+    """A fault did too little to the server to be found."""
+
+
 @dataclass(frozen=True)
 class Found:
     """What the daemon said of a fault, and what the cycles said: `truth` is how much longer a decode became."""
@@ -122,6 +126,7 @@ class FaultLab:
 
         Raises:
             UnsteadyError: it was not, but the machine changed its own pace meanwhile.
+            NoEffectError: it was not, but it did less to the server than the daemon is to find.
         """
         self.daemon.wait_for(lambda: not self.is_open(), RESOLVED_S, "at rest")
         if record_to is not None:
@@ -130,7 +135,7 @@ class FaultLab:
         before_ms = self.tap.mean_decode_ms(*quiet_ns)
         with self._judged_at_pace(quiet_ns), fault:
             began_ns = time.monotonic_ns()
-            self.daemon.wait_for(self.is_open, OPEN_S, f"open ({injected})")
+            self._wait_until_open(injected, began_ns, before_ms)
             found = self._named(expected)
             if record_to is not None:
                 time.sleep(_RECORDED_S)
@@ -143,6 +148,15 @@ class FaultLab:
         self.daemon.wait_for(lambda: not self.is_open(), RESOLVED_S, f"resolved ({injected})")
         self._rest_ns = time.time_ns()
         return told
+
+    def _wait_until_open(self, injected: str, began_ns: int, before_ms: float) -> None:
+        try:
+            self.daemon.wait_for(self.is_open, OPEN_S, f"open ({injected})")
+        except AssertionError:
+            effect = self.tap.mean_decode_ms(began_ns, time.monotonic_ns()) / before_ms - 1
+            if effect < DETECTION["min_effect"]:
+                raise NoEffectError(f"{injected}: decodes took only {effect:+.0%}") from None
+            raise
 
     @contextmanager
     def _judged_at_pace(self, quiet_ns: tuple[int, int]) -> Iterator[None]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cyclewatch.detectors.attribution import Evidence, causes, split
-from fault_lab import CONCURRENCY, DETECTION, FaultLab, Found
+from fault_lab import CONCURRENCY, DETECTION, FaultLab, Found, NoEffectError
 from sglang_cpu.faults import ControlGroup, NotInjectableError, memory_hogs, slow_down, stopped_in_bursts
 from sglang_cpu.server import SGLangServer
 from sglang_lab import UnsteadyError, ring_directory, sglang_environment
@@ -83,6 +83,8 @@ def _suffers(lab: FaultLab, name: str) -> Found:
         return lab.suffer(fault.inject(lab), fault.expected, _file(name.replace("_", "-")), fault.injected)
     except UnsteadyError as drift:
         pytest.skip(f"NOT RUN to its end: the machine does not keep its pace: {drift}")
+    except NoEffectError as nothing:
+        pytest.skip(f"NOT SHOWN here: {nothing}")
 
 
 def _file(name: str) -> Path | None:
@@ -123,7 +125,10 @@ def test_hogs_of_memory_bandwidth_show_or_hide_in_the_noise(lab: FaultLab) -> No
 
 @pytest.mark.story
 def test_another_server_on_the_same_cores_is_named(lab: FaultLab) -> None:
-    """The wait for a CPU comes first, and what it says names the processes of the other server."""
+    """The wait for a CPU comes first, and what it says names the processes of the other server.
+
+    Where there are cores enough for both, the other one does too little to be found.
+    """
     found = _suffers(lab, "second_server")
     assert "sglang::" in str(found)
 
