@@ -40,6 +40,8 @@ class Candidate:
     longer: float = 0.0
     limits_us: Mapping[str, float] | None = None
     base_us: float = math.inf
+    subject: str = ""
+    """What it is, where that is said better than by its kind."""
 
 
 def candidates(evidence: Evidence, readings: Readings, growth: Growth, graph: CausalGraph) -> tuple[Candidate, ...]:
@@ -54,7 +56,7 @@ def candidates(evidence: Evidence, readings: Readings, growth: Growth, graph: Ca
             still.add(kind.kind)
     for kind, events in _events_of(evidence, readings, graph):
         proof = tuple(happened(event, evidence.started_at_ns) for event in events)
-        found[kind.kind].append(Candidate(kind, "", None, exact=False, weight=1.0, proof=proof))
+        found[kind.kind].append(Candidate(kind, "", None, exact=False, weight=1.0, proof=proof, subject=events[0].text))
     return tuple(
         candidate
         for name, ones in found.items()

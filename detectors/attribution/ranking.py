@@ -112,7 +112,8 @@ def _shown_by(one: Explained, explained: Iterable[Explained]) -> Iterator[str]:
 
 def _cause(one: Explained, score: float, status: Status, proof: tuple[str, ...]) -> Cause:
     candidate = one.candidate
-    return Cause(one.kind, candidate.kind.subject, score, one.share, status, proof, candidate.device)
+    subject = candidate.subject or candidate.kind.subject
+    return Cause(one.kind, subject, score, one.share, status, proof, candidate.device)
 
 
 def _left(symptom: Symptom, roots: Iterable[Explained], graph: CausalGraph) -> float:

@@ -7,7 +7,7 @@ import numpy as np
 
 from cyclewatch.detectors.attribution.evidence import Trace
 from cyclewatch.detectors.normal import normal_scores
-from cyclewatch.detectors.phases import Floats, Integers
+from cyclewatch.detectors.phases import Bools, Floats, Integers
 from cyclewatch.detectors.robust import long_run_sigma
 
 SLACK_NS = 30 * 10**9
@@ -73,7 +73,7 @@ class Change:
 
 def change_of(trace: Trace, started_at_ns: int, slack_ns: int = SLACK_NS) -> Change | None:
     """What became of a reading at a change that began then, give or take `slack_ns`; None where a side is missing."""
-    known = np.isfinite(trace.values) & (np.abs(trace.values) < _HUGE)
+    known = _known(trace.values)
     order = np.argsort(trace.at_ns[known], kind="stable")
     at_ns, values = trace.at_ns[known][order], trace.values[known][order]
     late = at_ns >= started_at_ns
@@ -93,12 +93,18 @@ def change_of(trace: Trace, started_at_ns: int, slack_ns: int = SLACK_NS) -> Cha
 
 def begun(trace: Trace, started_at_ns: int, slack_ns: int = SLACK_NS) -> Change | None:
     """The change of a reading that is told only while it is not zero, and began to be told at the change."""
-    known = np.isfinite(trace.values) & (np.abs(trace.values) < _HUGE)
+    known = _known(trace.values)
     at_ns, values = trace.at_ns[known], trace.values[known]
     if not len(values) or at_ns.min() < started_at_ns:
         return None
     at_start = int(at_ns.min()) <= started_at_ns + slack_ns + 2 * _pace_ns(at_ns)
     return Change(before=0.0, after=float(values.mean()), error=0.0, sure=bool(values.any()), at_start=at_start)
+
+
+def _known(values: Floats) -> Bools:
+    """Which values can be reckoned with, shape kept."""
+    known: Bools = np.abs(values) < _HUGE
+    return known
 
 
 def _pace_ns(at_ns: Integers) -> int:
@@ -151,7 +157,7 @@ def slack_ns(levels: Trace | None, started_at_ns: int) -> int:
     """How far the beginning of a change may be off, by the series that changed: where a step fits it nearly as well."""
     if levels is None or len(levels.values) < _PLACE_FROM:
         return SLACK_NS
-    known = np.isfinite(levels.values)
+    known = _known(levels.values)
     at_ns, values = levels.at_ns[known], levels.values[known]
     if len(values) < _PLACE_FROM or np.ptp(values) == 0:
         return SLACK_NS
