@@ -71,7 +71,8 @@ def _explained(evidence: Evidence, growth: Growth, graph: CausalGraph) -> tuple[
     off = stopped(growth, readings, graph)
     found += [off] if off is not None else []
     found += [slow.candidate(graph)] if slow is not None else []
-    found = [one if one.device or slow is None else replace(one, device=slow.cycles.rank) for one in found]
+    if slow is not None:
+        found = [one if one.device or one.subject else replace(one, device=slow.cycles.rank) for one in found]
     return explain(_one_of_each(found), growth, graph)
 
 
