@@ -176,11 +176,14 @@ class FaultLab:
     def _named(self, expected: Sequence[str]) -> dict[str, Any]:
         """The open regression once its first cause is an expected one, or as it is when the time for that is over."""
         deadline = time.monotonic() + NAMED_S
-        while True:
-            (found,) = self._open()
-            if (found["causes"] and found["causes"][0]["kind"] in expected) or time.monotonic() > deadline:
-                return found
+        found: list[dict[str, Any]] = []
+        while time.monotonic() < deadline:
+            found = self._open() or found
+            if found and found[0]["causes"] and found[0]["causes"][0]["kind"] in expected:
+                break
             time.sleep(3)
+        assert found, "the regression was gone at once"
+        return found[0]
 
     def evidence_across(self, before_ns: tuple[int, int], after_ns: tuple[int, int]) -> Evidence:
         """What the store knows of two stretches of time (UTC), whatever configuration ran."""
