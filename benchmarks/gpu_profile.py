@@ -29,7 +29,7 @@ from cyclewatch.collectors.profiles.flaws import validity
 from cyclewatch.collectors.profiles.read import read_profile
 from cyclewatch.collectors.profiles.records import KernelKind, Profile
 from cyclewatch.collectors.records import RECORD, ForwardMode, RecordKind, Records
-from cyclewatch.detectors.profile_cost import STRETCH_NS, ProfileCost, profile_cost
+from cyclewatch.detectors.costs.profile_cost import STRETCH_NS, ProfileCost, profile_cost
 
 LISTS: dict[str, dict[str, tuple[str, ...]]] = {
     "cuda": {

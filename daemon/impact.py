@@ -16,7 +16,7 @@ from cyclewatch.collectors.records import RECORD, Records
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.control import asked
-from cyclewatch.detectors.impact import Impact, Pair, Stretch, impacts
+from cyclewatch.detectors.costs.impact import Impact, Pair, Stretch, impacts
 
 _SETTLE_PART = 0.2
 """Of a stretch, from its beginning: the daemon stops, or catches up."""

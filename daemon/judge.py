@@ -17,8 +17,8 @@ from cyclewatch.daemon.store.unit import Run, StoredLevel, StoredRegression, Uni
 from cyclewatch.daemon.tracks import RingTrack
 from cyclewatch.daemon.watch import Findings, Found, SeriesKey, SeriesWatch
 from cyclewatch.detectors.attribution import Evidence
-from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.tracking import Regression, State
+from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.tracking import Regression, State
 from cyclewatch.detectors.windows import Window
 
 log = structlog.get_logger(__name__)

@@ -11,11 +11,11 @@ from cyclewatch.collectors.model_shape import ModelShape, find_config, read_mode
 from cyclewatch.collectors.records import Reading
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.kernels.hardware import find_hardware
-from cyclewatch.detectors.load_rows import attended_pairs
-from cyclewatch.detectors.physical_bound import Hardware, Load
-from cyclewatch.detectors.speed_of_light import ServedModel, speed_of_light_ratios
+from cyclewatch.detectors.load.load_rows import attended_pairs
+from cyclewatch.detectors.load.physical_bound import Hardware, Load
+from cyclewatch.detectors.load.speed_of_light import ServedModel, speed_of_light_ratios
+from cyclewatch.detectors.load.workload import FEATURES, Coefficient
 from cyclewatch.detectors.windows import CellWindow
-from cyclewatch.detectors.workload import FEATURES, Coefficient
 
 log = structlog.get_logger(__name__)
 

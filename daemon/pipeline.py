@@ -34,7 +34,7 @@ from cyclewatch.daemon.store.unit import (
     Unit,
 )
 from cyclewatch.daemon.tracks import RingTrack, ring_states, targets_status
-from cyclewatch.detectors.decision import Parameters
+from cyclewatch.detectors.watching.decision import Parameters
 from cyclewatch.detectors.windows import Window, WindowCutter
 
 log = structlog.get_logger(__name__)

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, TextIO
 
 from cyclewatch.daemon.printable import SHOWN_MAX, printable, shown
 from cyclewatch.daemon.series_rows import Rows, Series, SeriesFileError, Time
-from cyclewatch.detectors.covariates import FEATURES
+from cyclewatch.detectors.change_points.covariates import FEATURES
 
 MAX_BYTES = 512 << 20
 MAX_JSON_BYTES = 64 << 20

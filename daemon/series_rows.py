@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cyclewatch.daemon.printable import shown
-from cyclewatch.detectors.covariates import FEATURES, Covariates, usable_values
+from cyclewatch.detectors.change_points.covariates import FEATURES, Covariates, usable_values
 from cyclewatch.detectors.phases import Bools, Floats, Integers, Phase
 
 MAX_PHASES = 64

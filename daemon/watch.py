@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from cyclewatch.collectors.records import Records
-from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.phases import Phase
-from cyclewatch.detectors.series import SeriesDetector, Verdict
-from cyclewatch.detectors.shift_watch import Change, Kind
-from cyclewatch.detectors.tracking import Regression, Tracker
+from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.series import SeriesDetector, Verdict
+from cyclewatch.detectors.watching.shift_watch import Change, Kind
+from cyclewatch.detectors.watching.tracking import Regression, Tracker
 from cyclewatch.detectors.windows import CellWindow
 
 

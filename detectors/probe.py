@@ -8,7 +8,7 @@ from enum import StrEnum
 import numpy as np
 
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.robust import robust_sigma
+from cyclewatch.detectors.statistics.robust import robust_sigma
 
 HISTORY_MIN = 8
 """Fewer earlier times than this say too little of what is usual."""

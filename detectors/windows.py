@@ -7,7 +7,7 @@ import numpy as np
 
 from cyclewatch.collectors.records import STAGES, RecordKind, Records
 from cyclewatch.detectors.phases import Floats, Integers, Phase, judged, load_buckets, phase_by_number, phases_of
-from cyclewatch.detectors.sketch import sketch_of
+from cyclewatch.detectors.statistics.sketch import sketch_of
 
 _AVERAGED = (
     "cycle_ns",
@@ -27,7 +27,7 @@ class CellWindow:
 
     Times in nanoseconds; `stages_ns` are means in the order of `STAGES`; `on_cpu_ratio` is the scheduler
     thread's CPU time over the cycle time, over the cycles where it was sampled, and NaN where it never was.
-    `sketch` has all quantiles, and those of several windows together: see `sketch.py`.
+    `sketch` has all quantiles, and those of several windows together: see `statistics/sketch.py`.
     """
 
     phase: Phase

@@ -12,7 +12,7 @@ import numpy as np
 
 from cyclewatch.collectors.suspicion_records import Side, SuspicionReport, SuspicionRow
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.suspicion import suspicion_row
+from cyclewatch.detectors.suspicion.scores import suspicion_row
 
 STEP_US = 30_000.0
 CYCLES = 200

@@ -15,11 +15,11 @@ from cyclewatch.daemon.store.unit import (
     StoredWindow,
     Unit,
 )
-from cyclewatch.detectors.online import Direction
 from cyclewatch.detectors.phases import Phase
-from cyclewatch.detectors.series import Level
-from cyclewatch.detectors.shift_watch import Kind
-from cyclewatch.detectors.tracking import Regression, State
+from cyclewatch.detectors.watching.online import Direction
+from cyclewatch.detectors.watching.series import Level
+from cyclewatch.detectors.watching.shift_watch import Kind
+from cyclewatch.detectors.watching.tracking import Regression, State
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
 

@@ -52,7 +52,7 @@ def penalty(values: Floats) -> float:
 
 def ours() -> Find:
     """The offline detection, with its defaults."""
-    offline: Any = importlib.import_module("cyclewatch.detectors.offline")
+    offline: Any = importlib.import_module("cyclewatch.detectors.change_points.offline")
 
     def find(values: Floats) -> list[int]:
         return [int(point.index) for point in offline.detect(values, offline.Settings()).change_points]

@@ -28,9 +28,9 @@ from time import perf_counter
 
 from cyclewatch.config.settings import Detection, Windows
 from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
-from cyclewatch.detectors.decision import Parameters
 from cyclewatch.detectors.simulation import Noise, Simulation, Slowdown, Traffic
-from cyclewatch.detectors.tracking import State
+from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.tracking import State
 from cyclewatch.detectors.windows import summarise
 
 SEED = 20_261_121

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from cyclewatch.config.settings import Detection, Windows
-from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.shift_watch import ShiftWatch
+from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.shift_watch import ShiftWatch
 from detect.contestants import OURS
 from detect.report import Options, Table, verdict
 from detect.series import Floats, stream, three_shifts

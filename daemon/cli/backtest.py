@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from cyclewatch.daemon.store.levels import Flagged, LevelSeries, StoredLevels
-    from cyclewatch.detectors.backtest import Replayed
-    from cyclewatch.detectors.decision import Parameters
-    from cyclewatch.detectors.level_watch import Level
-    from cyclewatch.detectors.tracking import Regression
+    from cyclewatch.detectors.watching.backtest import Replayed
+    from cyclewatch.detectors.watching.decision import Parameters
+    from cyclewatch.detectors.watching.level_watch import Level
+    from cyclewatch.detectors.watching.tracking import Regression
 
 _SECTION = "detection."
 _REPLAYED = (
@@ -82,7 +82,7 @@ def backtest(
     """
     from cyclewatch.daemon.store.database import open_database
     from cyclewatch.daemon.store.levels import StoredLevels
-    from cyclewatch.detectors.decision import Parameters
+    from cyclewatch.detectors.watching.decision import Parameters
 
     from_ns, to_ns = _instant(since, "--since"), _instant(until, "--until")
     if from_ns is not None and to_ns is not None and from_ns >= to_ns:
@@ -191,8 +191,8 @@ def _progress(*, shown: bool) -> "Progress":
 def _ask(
     levels: "StoredLevels", series: "LevelSeries", parameters: "Parameters", bar: "Progress", task: "TaskID"
 ) -> _Asked:
-    from cyclewatch.detectors.backtest import replay
-    from cyclewatch.detectors.online import Direction
+    from cyclewatch.detectors.watching.backtest import replay
+    from cyclewatch.detectors.watching.online import Direction
 
     key = series.key
     bar.update(task, description=f"{key.target} {key.rank} {key.phase}")

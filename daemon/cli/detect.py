@@ -13,8 +13,8 @@ from cyclewatch.daemon.cli.common import EXIT_ERROR, JsonOption, console
 
 if TYPE_CHECKING:
     from cyclewatch.daemon.series_rows import Series
-    from cyclewatch.detectors.covariates import PhaseDetection
-    from cyclewatch.detectors.offline import Settings
+    from cyclewatch.detectors.change_points.covariates import PhaseDetection
+    from cyclewatch.detectors.change_points.offline import Settings
     from cyclewatch.detectors.phases import Floats
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -54,7 +54,7 @@ def detect(
     """
     from cyclewatch.daemon.series_file import STANDARD_INPUT, read_series, read_series_file
     from cyclewatch.daemon.series_rows import SeriesFileError
-    from cyclewatch.detectors.offline import Settings
+    from cyclewatch.detectors.change_points.offline import Settings
 
     if files.count(STANDARD_INPUT) > 1:
         raise typer.BadParameter("standard input can be read only once")
@@ -88,8 +88,8 @@ def _search(series: "Series", settings: "Settings") -> "list[PhaseDetection]":
     """Changes by phase; indices are positions in the order of time."""
     import numpy as np
 
-    from cyclewatch.detectors.covariates import Covariates, PhaseDetection, detect_under_load
-    from cyclewatch.detectors.offline import detect as detect_in
+    from cyclewatch.detectors.change_points.covariates import Covariates, PhaseDetection, detect_under_load
+    from cyclewatch.detectors.change_points.offline import detect as detect_in
 
     values, order, given = series.values[series.order], series.order, series.covariates
     with np.errstate(all="ignore"):  # numbers at the edge of what can be computed with

@@ -19,7 +19,7 @@ from cyclewatch.daemon.cli.common import (
 from cyclewatch.daemon.store.history import StoreHistory
 
 if TYPE_CHECKING:
-    from cyclewatch.detectors.workload import Coefficient
+    from cyclewatch.detectors.load.workload import Coefficient
 
 app = typer.Typer(help="The workload model: what a cycle is expected to take.", no_args_is_help=True)
 
@@ -83,9 +83,9 @@ def _document(key: str, saved_ns: int, history: StoreHistory, settings: Settings
         KeyError: the state is not one.
         TypeError: the state is not one.
     """
-    from cyclewatch.detectors.decision import Parameters
     from cyclewatch.detectors.phases import Phase
-    from cyclewatch.detectors.series import SeriesDetector
+    from cyclewatch.detectors.watching.decision import Parameters
+    from cyclewatch.detectors.watching.series import SeriesDetector
 
     target, rank, phase, fingerprint = _place(key)
     state = history.detector_state(key) or {}

@@ -10,8 +10,8 @@ from cyclewatch.collectors.suspicion_records import SuspicionRow
 from cyclewatch.detectors.attribution import Cause
 from cyclewatch.detectors.kernels.comparison import ProfileComparison
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.sketch import merge, quantiles
 from cyclewatch.detectors.split_part import SplitPart
+from cyclewatch.detectors.statistics.sketch import merge, quantiles
 
 NO_COMMON_LOAD = "no load was seen on both sides, so the time cannot be split"
 

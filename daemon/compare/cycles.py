@@ -14,9 +14,9 @@ from cyclewatch.daemon.compare.sources import CyclesSource, SourceError
 from cyclewatch.daemon.printable import printable, shown
 from cyclewatch.daemon.runs import RunRegistry, changes_between
 from cyclewatch.detectors.attribution import Event, Evidence, StageMeans, Trace, causes, split
-from cyclewatch.detectors.level_difference import level_difference
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.suspicion import suspicion_row
+from cyclewatch.detectors.statistics.level_difference import level_difference
+from cyclewatch.detectors.suspicion.scores import suspicion_row
 from cyclewatch.detectors.windows import CellWindow, Window, WindowCutter
 
 WINDOW_NS = 5 * 10**9

@@ -11,8 +11,8 @@ from cyclewatch.daemon.compare.sentences import cause_sentences, duration
 from cyclewatch.daemon.compare.sources import ReportSource
 from cyclewatch.daemon.printable import printable
 from cyclewatch.detectors.attribution import Cause, Evidence, causes
-from cyclewatch.detectors.suspicion_evidence import changed, evidence_of_report, parts_of_report
-from cyclewatch.detectors.suspicion_shares import SharesReading, is_gpu, read_shares
+from cyclewatch.detectors.suspicion.evidence import changed, evidence_of_report, parts_of_report
+from cyclewatch.detectors.suspicion.shares import SharesReading, is_gpu, read_shares
 
 _MOVED = 1.05
 """Smallest factor of a metric that is worth a sentence."""

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from cyclewatch.detectors.attribution import Cause, Status
-from cyclewatch.detectors.level_difference import LevelDifference
 from cyclewatch.detectors.split_part import SplitPart
+from cyclewatch.detectors.statistics.level_difference import LevelDifference
 
 _TIMES = 2.0
 """From here on a factor is easier to read than a percentage."""

@@ -22,9 +22,9 @@ from cyclewatch.daemon.store.run_rows import run_of
 from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import Event, Evidence, Trace, causes, split_of
-from cyclewatch.detectors.level_difference import level_difference
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.suspicion import suspicion_row
+from cyclewatch.detectors.statistics.level_difference import level_difference
+from cyclewatch.detectors.suspicion.scores import suspicion_row
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from cyclewatch.daemon.compare.sentences import duration, subject_of
 from cyclewatch.daemon.printable import printable
 from cyclewatch.detectors.kernels import classify
 from cyclewatch.detectors.kernels.comparison import KernelChange, ProfileComparison, Use, Verdict
-from cyclewatch.detectors.suspicion_shares import is_gpu
+from cyclewatch.detectors.suspicion.shares import is_gpu
 
 ROWS_MAX = 25
 _UNCHANGED_MAX = 10

@@ -11,7 +11,7 @@ import numpy as np
 
 from cyclewatch.collectors.records import RECORD, CycleFlag, RecordKind, Records, RingIdentity
 from cyclewatch.daemon.store.unit import Run
-from cyclewatch.detectors.profile_cost import touched
+from cyclewatch.detectors.costs.profile_cost import touched
 
 KEEP_NS = 180 * 10**9
 """How long cycles stay here: the stretch before a capture, a slow capture, and the stretch after it."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Self
 
 from cyclewatch.config.settings import Profiling
-from cyclewatch.detectors.profile_cost import ProfileCost
+from cyclewatch.detectors.costs.profile_cost import ProfileCost
 
 DAY_S = 86_400.0
 EXPOSURE_BEYOND_S = 3.0

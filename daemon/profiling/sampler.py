@@ -23,7 +23,7 @@ from cyclewatch.daemon.profiling.switch import Switch
 from cyclewatch.daemon.profiling.taking import Tools, remove
 from cyclewatch.daemon.store.profile_records import ProfileState, StoredProfile
 from cyclewatch.daemon.store.unit import Unit
-from cyclewatch.detectors.profile_cost import STRETCH_NS, ProfileCost, cycles_by_phase, profile_cost
+from cyclewatch.detectors.costs.profile_cost import STRETCH_NS, ProfileCost, cycles_by_phase, profile_cost
 
 log = structlog.get_logger(__name__)
 

@@ -20,7 +20,7 @@ from cyclewatch.daemon.store.stretches import Stretch, cycles_in, levels_in, ran
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import Event, Evidence, RankCycles, Trace
 from cyclewatch.detectors.kernels.comparison import ProfileComparison, compare_profiles
-from cyclewatch.detectors.shift_watch import Kind
+from cyclewatch.detectors.watching.shift_watch import Kind
 
 _CYCLES_NS = 600 * 10**9
 _READINGS_NS = 300 * 10**9

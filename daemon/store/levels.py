@@ -9,9 +9,9 @@ from sqlalchemy import Engine, func, select
 
 from cyclewatch.daemon.store.models import LevelRow, RegressionRow, RunRow
 from cyclewatch.daemon.watch import SeriesKey
-from cyclewatch.detectors.level_watch import Level
-from cyclewatch.detectors.load_rows import FEATURES
-from cyclewatch.detectors.shift_watch import Kind
+from cyclewatch.detectors.load.load_rows import FEATURES
+from cyclewatch.detectors.watching.level_watch import Level
+from cyclewatch.detectors.watching.shift_watch import Kind
 
 _SLICE_NS = 86_400 * 10**9
 """Levels are read a day at a time: no transaction stays open, and no more than a day is held."""

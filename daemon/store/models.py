@@ -91,7 +91,7 @@ class WindowRow(Base):
     new_tokens: Mapped[float] = mapped_column(Float)
     kv_tokens: Mapped[float] = mapped_column(Float)
     queue_length: Mapped[float] = mapped_column(Float)
-    sketch: Mapped[bytes | None] = mapped_column(LargeBinary)  # see detectors/sketch.py
+    sketch: Mapped[bytes | None] = mapped_column(LargeBinary)  # see detectors/statistics/sketch.py
 
     __table_args__ = (Index("ix_windows_start_ns", "start_ns"),)
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cyclewatch.daemon.store.profile_records import StoredProfile
-from cyclewatch.detectors.series import Level
-from cyclewatch.detectors.tracking import Regression
+from cyclewatch.detectors.watching.series import Level
+from cyclewatch.detectors.watching.tracking import Regression
 from cyclewatch.detectors.windows import CellWindow
 
 Series = tuple[str, str, tuple[tuple[str, str], ...]]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cyclewatch.detectors.attribution.evidence import Trace
-from cyclewatch.detectors.normal import normal_scores
 from cyclewatch.detectors.phases import Bools, Floats, Integers
-from cyclewatch.detectors.robust import long_run_sigma
+from cyclewatch.detectors.statistics.normal import normal_scores
+from cyclewatch.detectors.statistics.robust import long_run_sigma
 
 SLACK_NS = 30 * 10**9
 """How far the beginning of a change may be off, where its series does not tell: some windows."""

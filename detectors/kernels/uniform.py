@@ -8,7 +8,7 @@ import numpy as np
 from cyclewatch.detectors.kernels.changes import KernelChange, Uniform, Verdict
 from cyclewatch.detectors.kernels.pace import middle, quantile
 from cyclewatch.detectors.kernels.significance import MIN_EFFECT
-from cyclewatch.detectors.robust import robust_sigma
+from cyclewatch.detectors.statistics.robust import robust_sigma
 
 _FEWEST = 5
 _TOGETHER = 0.9

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from cyclewatch.collectors.start_profile import StartedProfile
-from cyclewatch.detectors.profile_cost import STRETCH_NS, ProfileCost, profile_cost
+from cyclewatch.detectors.costs.profile_cost import STRETCH_NS, ProfileCost, profile_cost
 from daemon_process import COMMAND, Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic

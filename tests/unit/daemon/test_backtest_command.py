@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from cyclewatch.daemon.store.unit import StoredLevel, Unit
-from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.online import Direction
-from cyclewatch.detectors.series import Level
-from cyclewatch.detectors.shift_watch import Change, Kind
-from cyclewatch.detectors.tracking import Regression, Tracker
+from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.online import Direction
+from cyclewatch.detectors.watching.series import Level
+from cyclewatch.detectors.watching.shift_watch import Change, Kind
+from cyclewatch.detectors.watching.tracking import Regression, Tracker
 from shell import Shell
 from units import RUN, SECOND, stored
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from cyclewatch.daemon.cli.app import app
 from cyclewatch.daemon.store.unit import Unit
-from cyclewatch.detectors.online import Direction
-from cyclewatch.detectors.tracking import State
+from cyclewatch.detectors.watching.online import Direction
+from cyclewatch.detectors.watching.tracking import State
 from shell import Shell
 from units import REGRESSION, SECOND, stored, unit
 

@@ -14,8 +14,8 @@ from typer.testing import CliRunner, Result
 
 from cyclewatch.daemon.cli.app import app
 from cyclewatch.daemon.cli.detect import sparkline
-from cyclewatch.detectors import offline
-from cyclewatch.detectors.offline import Settings
+from cyclewatch.detectors.change_points import offline
+from cyclewatch.detectors.change_points.offline import Settings
 
 TESTS = Path(__file__).parents[2]
 SERVICE = TESTS / "fixtures/detect/service.csv"

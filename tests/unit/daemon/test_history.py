@@ -12,7 +12,7 @@ from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import ChangeEvent, StoredLevel, StoredRegression, StoredSample, StoredWindow, Unit
 from cyclewatch.detectors.attribution import Event, Evidence
 from cyclewatch.detectors.phases import Phase
-from cyclewatch.detectors.series import Level
+from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
 from units import KERNEL, REGRESSION, RUN, SECOND, profile

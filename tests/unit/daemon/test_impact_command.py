@@ -19,7 +19,7 @@ from cyclewatch.daemon.control import ControlError
 from cyclewatch.daemon.impact import ImpactError, RankImpact, measure
 from cyclewatch.daemon.server import Server
 from cyclewatch.daemon.store.database import open_database
-from cyclewatch.detectors.impact import Impact
+from cyclewatch.detectors.costs.impact import Impact
 from cyclewatch.detectors.phases import Phase
 from rings import PlainRing
 

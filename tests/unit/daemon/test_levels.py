@@ -17,11 +17,11 @@ from cyclewatch.daemon.store.levels import StoredLevels
 from cyclewatch.daemon.store.unit import StoredLevel, Unit
 from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
-from cyclewatch.detectors.backtest import replay
-from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.level_watch import Level
-from cyclewatch.detectors.shift_watch import Kind
-from cyclewatch.detectors.tracking import Regression
+from cyclewatch.detectors.watching.backtest import replay
+from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.level_watch import Level
+from cyclewatch.detectors.watching.shift_watch import Kind
+from cyclewatch.detectors.watching.tracking import Regression
 from simulated import WINDOW_NS, cycles, server
 from units import RUN, SECOND
 from watched import QUICK, Replay, Watched

@@ -11,10 +11,10 @@ from cyclewatch.config.settings import Detection, Settings
 from cyclewatch.daemon.cli.model import _duration
 from cyclewatch.daemon.store.unit import Run, Unit
 from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
-from cyclewatch.detectors.decision import Parameters
+from cyclewatch.detectors.load.workload import WorkloadModel
 from cyclewatch.detectors.phases import Phase
+from cyclewatch.detectors.watching.decision import Parameters
 from cyclewatch.detectors.windows import cells_of
-from cyclewatch.detectors.workload import WorkloadModel
 from model_configs import LLAMA_3_8B
 from shell import Shell
 from simulated import WINDOW_NS, server

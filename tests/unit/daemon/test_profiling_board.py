@@ -10,7 +10,7 @@ import pytest
 from cyclewatch.collectors.records import CycleFlag, RecordKind
 from cyclewatch.daemon.profiling.board import KEEP_NS, Board, Stretch
 from cyclewatch.daemon.store import models
-from cyclewatch.detectors.profile_cost import profile_cost
+from cyclewatch.detectors.costs.profile_cost import profile_cost
 from simulated import cycles, server
 from units import RUN
 from watched import SECOND, Replay, Watched, batch, ring_identity

@@ -20,7 +20,7 @@ from cyclewatch.daemon.profiling.decide import (
 )
 from cyclewatch.daemon.profiling.ledger import Entry, Ledger
 from cyclewatch.daemon.store.profile_records import ProfileState
-from cyclewatch.detectors.profile_cost import ProfileCost
+from cyclewatch.detectors.costs.profile_cost import ProfileCost
 
 POLICY = Policy.of(Profiling(), warmup_s=30)
 READY = Candidate(

@@ -25,7 +25,7 @@ from cyclewatch.daemon.profiling.sampler import ProfileRefusedError, Request, Sa
 from cyclewatch.daemon.profiling.switch import Switch, restored
 from cyclewatch.daemon.store.profile_records import ProfileState, StoredProfile
 from cyclewatch.daemon.store.unit import Unit
-from cyclewatch.detectors.profile_cost import STRETCH_NS
+from cyclewatch.detectors.costs.profile_cost import STRETCH_NS
 from fake_kineto import FakeProcess, Torch, trace
 from simulated import cycles
 from units import RUN

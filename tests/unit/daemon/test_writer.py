@@ -21,11 +21,11 @@ from cyclewatch.daemon.store.unit import (
     Unit,
 )
 from cyclewatch.daemon.store.writer import StoreWriter
-from cyclewatch.detectors.online import Direction
 from cyclewatch.detectors.phases import Phase
-from cyclewatch.detectors.series import Level
-from cyclewatch.detectors.sketch import quantiles
-from cyclewatch.detectors.tracking import State
+from cyclewatch.detectors.statistics.sketch import quantiles
+from cyclewatch.detectors.watching.online import Direction
+from cyclewatch.detectors.watching.series import Level
+from cyclewatch.detectors.watching.tracking import State
 from cyclewatch.detectors.windows import cells_of
 from simulated import cycles
 from units import REGRESSION, RUN, SECOND, stored, unit

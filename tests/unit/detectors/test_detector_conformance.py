@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from cyclewatch.config.settings import Detection, Windows
-from cyclewatch.detectors.decision import Parameters
-from cyclewatch.detectors.offline import detect
+from cyclewatch.detectors.change_points.offline import detect
+from cyclewatch.detectors.change_points.segmentation import segment
 from cyclewatch.detectors.phases import Floats
-from cyclewatch.detectors.segmentation import segment
-from cyclewatch.detectors.shift_watch import ShiftWatch, Step
+from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.shift_watch import ShiftWatch, Step
 
 PARAMETERS = Parameters.of(Detection(), Windows())
 STEP_NS = PARAMETERS.window_ns

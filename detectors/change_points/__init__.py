@@ -1,0 +1,1 @@
+"""Change points of a series that lies there whole."""

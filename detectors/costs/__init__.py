@@ -1,0 +1,1 @@
+"""What watching costs the server, from its cycles with it and without."""
