@@ -33,7 +33,8 @@ demo-sglang: sglang-env ## the same against a real SGLang on the CPU
 test: $(VENV)/stamp ## run every test; builds the SGLang environments when it can
 	-$(MAKE) sglang-env
 	rm -f .coverage .coverage.*
-	$(BIN)/coverage run -m pytest
+	COVERAGE_FILE=.coverage.unit OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit --numprocesses=2 --cov --cov-report=
+	$(BIN)/coverage run -m pytest tests/integration
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=85
 

@@ -1,6 +1,8 @@
 """The right first cause for real faults of the real SGLang 0.5.23 on a CPU.
 
-Set RECORD_FAULTS_TO to a directory to record what attribution was given (tests/fixtures/faults/README.md).
+`make test-stories` tells all of it, in about fifteen minutes; what it recorded is replayed by every `make test`
+(tests/unit/detectors/test_recorded_faults.py). Set RECORD_FAULTS_TO to a directory to record what attribution was given
+(tests/fixtures/faults/README.md).
 """
 
 import os
@@ -18,7 +20,7 @@ from sglang_cpu.faults import ControlGroup, NotInjectableError, memory_hogs, slo
 from sglang_cpu.server import SGLangServer
 from sglang_lab import UnsteadyError, ring_directory, sglang_environment
 
-pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.story, pytest.mark.timeout(1800)]
 
 VERSION = "0.5.23"
 rings = pytest.fixture(scope="module")(ring_directory)
@@ -99,13 +101,11 @@ def test_the_fault_is_the_first_cause(lab: FaultLab, name: str) -> None:
     _suffers(lab, name)
 
 
-@pytest.mark.story
 def test_a_sleep_in_run_batch_is_a_stall_on_the_host(lab: FaultLab) -> None:
     """No kernel, and no lack of a CPU."""
     _suffers(lab, "slow_down")
 
 
-@pytest.mark.story
 def test_other_load_is_no_regression(lab: FaultLab) -> None:
     """Three times as many requests, and back."""
     lab.traffic.set_concurrency(3 * CONCURRENCY)
@@ -114,7 +114,6 @@ def test_other_load_is_no_regression(lab: FaultLab) -> None:
     lab.stays_quiet(30)
 
 
-@pytest.mark.story
 def test_hogs_of_memory_bandwidth_show_or_hide_in_the_noise(lab: FaultLab) -> None:
     """They add 5 to 15 % at most: below the smallest effect that is told from the unrest of a shared machine."""
     effect = lab.effect_of(memory_hogs(os.cpu_count() or 1), 60)
@@ -123,7 +122,6 @@ def test_hogs_of_memory_bandwidth_show_or_hide_in_the_noise(lab: FaultLab) -> No
         assert not lab.is_open()
 
 
-@pytest.mark.story
 def test_another_server_on_the_same_cores_is_named(lab: FaultLab) -> None:
     """The wait for a CPU comes first, and what it says names the processes of the other server.
 
@@ -133,7 +131,6 @@ def test_another_server_on_the_same_cores_is_named(lab: FaultLab) -> None:
     assert "sglang::" in str(found)
 
 
-@pytest.mark.story
 def test_a_restart_with_other_arguments_is_a_deployment(lab: FaultLab) -> None:
     """It begins a new baseline: a change event and no regression. Compared, the argument is among the evidence.
 
