@@ -95,6 +95,7 @@ def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
 
 
 @pytest.mark.story
+@pytest.mark.timeout(2400)  # it is told three times at most
 def test_steady_traffic_load_changes_kills_and_restarts_are_no_regression(
     server: SGLangServer, rings: Path, tmp_path: Path
 ) -> None:
