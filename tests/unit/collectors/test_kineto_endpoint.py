@@ -147,7 +147,9 @@ def test_the_fake_client_would_notice(directory: Path, endpoint: Endpoint, monke
 
 
 @pytest.mark.parametrize(
-    "datagram", [b"", b"x", request((ME,))[:-1], request((ME,)) + b"x", b"\xff" * 4000, b"\0" * 60_000]
+    "datagram",
+    [b"", b"x", request((ME,))[:-1], request((ME,)) + b"x", b"\xff" * 4000, b"\0" * 60_000],
+    ids=["empty", "a letter", "too short", "too long", "ones", "zeros"],
 )
 def test_hostile_datagrams_get_no_answer_and_harm_nobody(directory: Path, endpoint: Endpoint, datagram: bytes) -> None:
     with FakeProcess(directory) as process:
