@@ -88,7 +88,7 @@ def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
     assert ended["state"] == "resolved"
     assert ended["ended_at"] is not None
     causes = found["causes"]
-    # The sleep is in run_batch, off the CPU. A neighbour on the machine may take the thread's time besides, and be named.
+    # The sleep is in run_batch, off the CPU. A neighbour may take the time of the thread besides, and be named.
     assert causes[0]["kind"] != "unexplained"
     assert "stage_launch_blocked" in [cause["kind"] for cause in causes]
     assert traffic.totals.failures == 0
