@@ -8,25 +8,14 @@ from typing import ClassVar
 from urllib.parse import urlencode
 
 from cyclewatch.daemon.alerts.destination import Destination
-from cyclewatch.daemon.alerts.exchange import (
-    Delivered,
-    Outcome,
-    Refused,
-    Request,
-    Response,
-    Retry,
-    outcome_by_status,
-    quoted,
-    retry_after_s,
-)
+from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response
 from cyclewatch.daemon.alerts.message import Message
-from cyclewatch.daemon.alerts.senders.sender import Rate, answered_code, json_body
+from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, outcome_by_code
 from cyclewatch.daemon.alerts.shorten import backslashed, shortened
 from cyclewatch.daemon.alerts.text import text_of
 
 _LINE_MAX = 500
-_TOO_FAST = frozenset({130101, 410100})
-_PUNISHED_S = 600.0
+_WAITS_S = {130101: 600.0, 410100: 600.0}
 """How long a robot that was too fast is shut out."""
 
 _REFUSED = {
@@ -63,16 +52,7 @@ class DingTalk:
 
     def outcome(self, response: Response) -> Outcome:
         """See `Sender`. HTTP 200 means nothing: the code in the body does."""
-        outcome = outcome_by_status(response, self.destination)
-        if not isinstance(outcome, Delivered):
-            return outcome
-        code = answered_code(response, "errcode")
-        if code == 0:
-            return outcome
-        said = quoted(response, self.destination)
-        if code in _REFUSED:
-            return Refused(f"{_REFUSED[code]}: {said}")
-        return Retry(_PUNISHED_S if code in _TOO_FAST else retry_after_s(response), said)
+        return outcome_by_code(response, self.destination, "errcode", refused=_REFUSED, waits_s=_WAITS_S)
 
     def _url(self, now_ns: int) -> str:
         url, key = self.destination.url, self.destination.key

@@ -7,19 +7,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from cyclewatch.daemon.alerts.destination import Destination
-from cyclewatch.daemon.alerts.exchange import (
-    Delivered,
-    Outcome,
-    Refused,
-    Request,
-    Response,
-    Retry,
-    outcome_by_status,
-    quoted,
-    retry_after_s,
-)
+from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response
 from cyclewatch.daemon.alerts.message import Message, Severity, State
-from cyclewatch.daemon.alerts.senders.sender import Rate, answered_code, json_body
+from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, outcome_by_code
 from cyclewatch.daemon.alerts.text import text_of
 
 _COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "orange", Severity.INFO: "blue"}
@@ -67,16 +57,7 @@ class Feishu:
 
     def outcome(self, response: Response) -> Outcome:
         """See `Sender`. HTTP 200 means nothing: the code in the body does."""
-        outcome = outcome_by_status(response, self.destination)
-        if not isinstance(outcome, Delivered):
-            return outcome
-        code = answered_code(response, "code", "StatusCode")
-        if code == 0:
-            return outcome
-        said = quoted(response, self.destination)
-        if code in _REFUSED:
-            return Refused(f"{_REFUSED[code]}: {said}")
-        return Retry(retry_after_s(response), said)
+        return outcome_by_code(response, self.destination, "code", "StatusCode", refused=_REFUSED)
 
 
 def signature(secret: str, timestamp_s: int) -> str:

@@ -2,11 +2,22 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from cyclewatch.daemon.alerts.destination import Destination
-from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response
+from cyclewatch.daemon.alerts.exchange import (
+    Delivered,
+    Outcome,
+    Refused,
+    Request,
+    Response,
+    Retry,
+    outcome_by_status,
+    quoted,
+    retry_after_s,
+)
 from cyclewatch.daemon.alerts.message import Message
 from cyclewatch.daemon.alerts.shorten import length
 
@@ -64,3 +75,29 @@ def answered_code(response: Response, *names: str) -> int | None:
         return None
     code = next((answer[name] for name in names if name in answer), None)
     return code if isinstance(code, int) else None
+
+
+def outcome_by_code(
+    response: Response,
+    destination: Destination,
+    *names: str,
+    refused: Mapping[int, str],
+    waits_s: Mapping[int, float] | None = None,
+) -> Outcome:
+    """What the code in the body says (0 is well), for services whose HTTP 200 means nothing.
+
+    `refused` tells why for codes that trying again does not help; of the others, `waits_s` how long to wait where the
+    service does not say so itself.
+    """
+    outcome = outcome_by_status(response, destination)
+    if not isinstance(outcome, Delivered):
+        return outcome
+    code = answered_code(response, *names)
+    if code == 0:
+        return outcome
+    said = quoted(response, destination)
+    if code is None:
+        return Retry(retry_after_s(response), said)
+    if code in refused:
+        return Refused(f"{refused[code]}: {said}")
+    return Retry((waits_s or {}).get(code, retry_after_s(response)), said)
