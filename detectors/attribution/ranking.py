@@ -43,10 +43,11 @@ def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
     `parts` are the split of the step where no cycles are at hand, as of two profiles. Empty where nothing is longer.
     """
     graph = causal_graph()
-    growth = growth_of(evidence, parts, Readings(evidence))
+    readings = Readings(evidence)
+    growth = growth_of(evidence, parts, readings)
     if not growth.parts or not growth.total_us > 0:
         return ()
-    explained = _explained(evidence, growth, graph)
+    explained = _explained(evidence, readings, growth, graph)
     roots = [one for one in explained if not one.behind and one.share and one.kind not in _symptoms(graph)]
     told = list(_causes_of(explained, graph))
     shown = list(symptoms(growth))
@@ -55,18 +56,17 @@ def causes(evidence: Evidence, parts: Sequence[SplitPart]) -> tuple[Cause, ...]:
     open_share = 1.0 - sum(one.share or 0.0 for one in roots) - sum(left for _, left in located)
     if open_share >= _LEAST_OPEN:
         most = _LOCATED * max((left for _, left in located if left > 0), default=1.0)
-        told.append(_unexplained(growth, min(open_share, 1.0), most, Readings(evidence)))
+        told.append(_unexplained(growth, min(open_share, 1.0), most, readings))
     return tuple(sorted(told, key=lambda cause: (-cause.score, cause.kind)))
 
 
-def _explained(evidence: Evidence, growth: Growth, graph: CausalGraph) -> tuple[Explained, ...]:
+def _explained(evidence: Evidence, readings: Readings, growth: Growth, graph: CausalGraph) -> tuple[Explained, ...]:
     """The candidates and their shares, seen from the rank that makes the others wait, if there is one."""
     slow = slow_rank(evidence, growth.total_us)
     if slow is not None and slow.cycles.rank != evidence.rank:
         seen = replace(evidence, rank=slow.cycles.rank, before=slow.cycles.before, after=slow.cycles.after)
-        growth = growth_of(seen, (), Readings(seen))
-        evidence = seen
-    readings = Readings(evidence)
+        evidence, readings = seen, Readings(seen)
+        growth = growth_of(evidence, (), readings)
     found = [*candidates(evidence, readings, growth, graph)]
     found += kernel_candidates(evidence.kernels, growth, graph)
     off = stopped(growth, readings, graph)
