@@ -109,15 +109,16 @@ def test_a_running_server_is_sampled_reduced_and_stored(
 
 
 def test_a_profile_that_start_profile_takes_the_place_of_is_known_as_such(
-    server: SGLangServer, daemon: Daemon, tmp_path: Path
+    server: SGLangServer, daemon: Daemon, channel: Path, tmp_path: Path
 ) -> None:
     """Refused with that reason; once the other one is over, the next one works."""
     with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=240):
         daemon.wait_for(lambda: registered(daemon) >= 3, 60, "asked by SGLang's processes")
         command = [*COMMAND, "profile", "--duration-ms", "4000", "--json", "--config", str(daemon.config)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asking:
-            daemon.wait_for(lambda: profiles(daemon), 30, "ordered")
-            time.sleep(3)
+            # Its file is opened when recording begins; looked at here, since a command takes a good part of the 4 s.
+            daemon.wait_for(lambda: list(channel.glob("cyclewatch-*.tmp")), 40, "begun")
+            time.sleep(1)
             started = StartedProfile(server.base_url, tmp_path, STEPS, gpu=False)
             with httpx.Client() as client:
                 started.begin(client)
