@@ -11,6 +11,12 @@ class State(StrEnum):
     GROWN = "grown"
     ACKNOWLEDGED = "acknowledged"
     RESOLVED = "resolved"
+    ACCEPTED = "accepted"
+    """It stays, and somebody has said that this is the new normal."""
+    EXPECTED = "expected"
+    """What an announced change has done: no alarm."""
+    DIGEST = "digest"
+    """Several that were not worth a message each."""
     TEST = "test"
 
 
@@ -58,7 +64,9 @@ class Message:
     services know by it what belongs together. An incident stays the same target, node, model and phase all its life.
     `effect` is the change of the cycle time as a ratio, `ci` its interval. `targets` counts all targets it concerns,
     the one named among them. Instants are nanoseconds of UTC, before the year 10000: `at_ns` is when `state` came
-    about.
+    about. `change` is what was changed right before ("SGLang 0.5.22 to 0.5.23"), `by` who acknowledged, accepted or
+    announced it, and why; `returns` is how often it came back; `risen_from` the severity that was told before, where it
+    has risen. A digest has a line for each thing it tells in `digest`, and is about nothing else.
 
     Texts may come from anywhere and have any length: `text.py` makes them fit to be shown.
     """
@@ -81,6 +89,11 @@ class Message:
     command: str = ""
     links: Links = Links()
     targets: int = 1
+    change: str = ""
+    by: str = ""
+    returns: int = 0
+    risen_from: Severity | None = None
+    digest: tuple[str, ...] = ()
 
 
 def trial(sink: str, node: str, at_ns: int) -> Message:

@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-HEAD = "0007"
+HEAD = "0008"
 """Newest revision of the schema; a test holds it equal to Alembic's head."""
 
 _BACKENDS = ("sqlite", "postgresql")

@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from cyclewatch.daemon.store import incident_models  # noqa: F401 (its tables belong to `Base.metadata`)
 from cyclewatch.daemon.store.models import Base
 
 context.configure(
