@@ -1,16 +1,15 @@
 """The settings of alerts: where messages go, and that no secret ever stands in the configuration.
 
-A secret is named, not written: `credential:NAME` is a file in systemd's `$CREDENTIALS_DIRECTORY`, `file:/PATH` any
-file, `env:NAME` a variable of the environment. The addresses of chat services are secrets: who has one can post.
+The addresses of chat services are secrets: who has one can post.
 """
 
-import re
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from cyclewatch.config.secret_reference import MEND, is_reference, wrong_variable
 from cyclewatch.config.section import Seconds, Section
 
 SinkType = Literal["slack", "discord", "teams", "feishu", "dingtalk", "pagerduty", "alertmanager", "webhook"]
@@ -20,13 +19,6 @@ SECRET_ADDRESSES = frozenset({"slack", "discord", "teams", "feishu", "dingtalk"}
 """Types whose address lets anybody post who knows it."""
 
 _WITHOUT_KEY = frozenset({"slack", "discord", "teams"})
-_REFERENCE = re.compile(r"credential:[A-Za-z0-9_.-]+|file:/[^\x00]+|env:[A-Za-z_][A-Za-z0-9_]*")
-_MEND = 'write it into a file and say {key} = "file:/PATH", "credential:NAME" or "env:NAME"'
-
-
-def is_reference(text: str) -> bool:
-    """Whether `text` names where a secret is, rather than being an address."""
-    return _REFERENCE.fullmatch(text) is not None
 
 
 class Sink(Section):
@@ -51,7 +43,7 @@ class Sink(Section):
     def _fits_its_type(self) -> Self:
         if self.type in SECRET_ADDRESSES:
             if not is_reference(self.url):
-                raise _wrong(f"the address of {self.type} is a secret: {_MEND.format(key='url')}")
+                raise _wrong(f"the address of {self.type} is a secret: {MEND.format(key='url')}")
         elif self.url:
             _check_address("url", self.url)
         elif self.type != "pagerduty":
@@ -59,12 +51,12 @@ class Sink(Section):
         if self.key and self.type in _WITHOUT_KEY:
             raise _wrong(f"{self.type} takes no key: remove it")
         if self.key and not is_reference(self.key):
-            raise _wrong(f"key is a secret: {_MEND.format(key='key')}")
+            raise _wrong(f"key is a secret: {MEND.format(key='key')}")
         if self.type == "pagerduty" and not self.key:
             raise _wrong("pagerduty needs a key, the routing key of the integration")
         for reference in (self.url, self.key):
-            if reference.startswith("env:CYCLEWATCH_"):
-                raise _wrong("variables named CYCLEWATCH_... are settings: give the secret's variable another name")
+            if problem := wrong_variable(reference):
+                raise _wrong(problem)
         return self
 
 
@@ -106,7 +98,7 @@ def _check_address(key: str, address: str) -> None:
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise _wrong(f"{key} is neither an http address nor credential:NAME, file:/PATH or env:NAME")
     if "@" in parts.netloc or parts.query or parts.fragment:
-        raise _wrong(f"{key} seems to hold a secret: {_MEND.format(key=key)}")
+        raise _wrong(f"{key} seems to hold a secret: {MEND.format(key=key)}")
 
 
 def _wrong(sentence: str) -> PydanticCustomError:

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import httpx
 
-from cyclewatch.config.alerts import SECRET_ADDRESSES, Alerts, Sink, is_reference
+from cyclewatch.config.alerts import SECRET_ADDRESSES, Alerts, Sink
+from cyclewatch.config.secret_reference import is_reference
 from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.alerts.post import HttpPoster
-from cyclewatch.daemon.alerts.secrets import SecretError, secret
 from cyclewatch.daemon.alerts.senders import pagerduty
 from cyclewatch.daemon.alerts.senders.registry import SENDERS
 from cyclewatch.daemon.alerts.senders.sender import Sender
+from cyclewatch.daemon.secrets import SecretError, secret
 
 _SENDS_ITS_KEY = frozenset({"pagerduty", "alertmanager"})
 

@@ -8,8 +8,8 @@ import pytest
 
 from alert_messages import KEY, SECRETS, URLS
 from cyclewatch.config.alerts import Alerts, Sink
-from cyclewatch.daemon.alerts.secrets import MAX_BYTES, SecretError, secret
 from cyclewatch.daemon.alerts.sinks import SinkError, poster_for, sender_for
+from cyclewatch.daemon.secrets import MAX_BYTES, SecretError, secret
 
 SLACK = {"SLACK": URLS["slack"]}
 

@@ -11,7 +11,7 @@ class SecretError(Exception):
 
 
 def secret(reference: str, environ: Mapping[str, str]) -> str:
-    """The secret that `reference` (see `cyclewatch.config.alerts`) names, without the end of its line.
+    """The secret that `reference` (see `cyclewatch.config.secret_reference`) names, without the end of its line.
 
     Raises:
         SecretError: it is not there, cannot be read, or is not one line of text.
