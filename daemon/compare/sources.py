@@ -1,10 +1,8 @@
 """What the words of `cyclewatch compare` mean: files, stored profiles, runs, regressions, stretches of time."""
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -28,10 +26,9 @@ from cyclewatch.daemon.store.models import RunRow, WindowRow
 from cyclewatch.daemon.store.profile_records import StoredProfile
 from cyclewatch.daemon.store.profiles import ProfileHistory
 from cyclewatch.daemon.store.unit import Run
+from cyclewatch.daemon.time_words import instant_ns
 
 _XZ = b"\xfd7zXZ\0"
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_AGO = re.compile(r"-(\d{1,6}(?:\.\d{1,3})?)([smhdw])")
 _NEAR_REGRESSION_NS = 600 * 10**9
 _MEND = (
     "give a file, profile:NUMBER, run:KEY, regression:NUMBER alone, or a stretch of time as "
@@ -130,7 +127,7 @@ class Sources:
         if is_there:
             return _file(path)
         first, slash, last = word.partition("/")
-        begin, end = self._instant(first), self._instant(last)
+        begin, end = instant_ns(first, self._now_ns), instant_ns(last, self._now_ns)
         if slash and begin is not None and end is not None:
             if begin >= end:
                 raise SourceError(f"{printable(word)}: ends before it begins: put the earlier time first")
@@ -190,19 +187,6 @@ class Sources:
         with self._store().connect() as connection:
             last_ns = connection.execute(query).scalar()
         return view.started_at_ns if last_ns is None else int(last_ns)
-
-    def _instant(self, text: str) -> int | None:
-        """UTC nanoseconds of `now`, `-2h`, or ISO 8601 (UTC where no zone is given); None for anything else."""
-        if text == "now":
-            return self._now_ns
-        if ago := _AGO.fullmatch(text):
-            return self._now_ns - int(float(ago.group(1)) * _SECONDS[ago.group(2)] * 1e9)
-        try:
-            at = datetime.fromisoformat(text)
-        except ValueError:
-            return None
-        since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
-        return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
 
 
 def _number(text: str, command: str) -> int:
