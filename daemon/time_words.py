@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)([smhdw])")
+_DURATION = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)([smhdw])", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
