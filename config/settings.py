@@ -12,6 +12,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cyclewatch.config.alerts import Alerts
 from cyclewatch.config.section import Ratio, Seconds, Section
+from cyclewatch.config.web import Web
 
 
 class Target(Section):
@@ -213,14 +214,6 @@ class Store(Section):
         le=1_000_000,
         description="Batches held in memory while the database does not answer.",
     )
-
-
-class Web(Section):
-    """The HTTP endpoint for Prometheus and probes."""
-
-    enabled: bool = Field(default=True, description="Serve /metrics, /healthz and /readyz.")
-    host: str = Field(default="127.0.0.1", description="Address to listen on.")
-    port: int = Field(default=9472, ge=0, le=65_535, description="Port to listen on; 0 takes a free one.")
 
 
 class Log(Section):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cyclewatch.collectors.base import Now
-from cyclewatch.config.settings import Detection, Engine, Gpu, Host, Probe, Profiling, Rings, Settings, Web
+from cyclewatch.config.settings import Detection, Engine, Gpu, Host, Probe, Profiling, Rings, Settings
+from cyclewatch.config.web import Web
 from cyclewatch.daemon.clock import ScaledClock
 from cyclewatch.daemon.demo.recording import Recording
 from cyclewatch.daemon.reports.regression import regression_markdown

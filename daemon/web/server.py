@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import uvicorn
 from starlette.applications import Starlette
 
-from cyclewatch.config.settings import Web
+from cyclewatch.config.web import Web
 
 _STOP_TIMEOUT_S = 5.0
 _TICK_S = 0.5

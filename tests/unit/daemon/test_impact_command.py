@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import rings
-from cyclewatch.config.settings import Discovery, Engine, Gpu, Profiling, Rings, Settings, Web
+from cyclewatch.config.settings import Discovery, Engine, Gpu, Profiling, Rings, Settings
+from cyclewatch.config.web import Web
 from cyclewatch.daemon import impact
 from cyclewatch.daemon.cli.app import app
 from cyclewatch.daemon.control import ControlError

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from cyclewatch.config.settings import Discovery, Engine, Gpu, Profiling, Rings, Settings, Web
+from cyclewatch.config.settings import Discovery, Engine, Gpu, Profiling, Rings, Settings
+from cyclewatch.config.web import Web
 from cyclewatch.daemon.control import ControlError, asked
 from cyclewatch.daemon.pause import LONGEST_S, Pause
 from cyclewatch.daemon.server import Server

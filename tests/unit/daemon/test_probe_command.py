@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from cyclewatch.collectors.probe.programs import ProbeError
 from cyclewatch.collectors.records import NODE, Reading
-from cyclewatch.config.settings import Engine, Gpu, Host, Probe, Profiling, Rings, Settings, Web
+from cyclewatch.config.settings import Engine, Gpu, Host, Probe, Profiling, Rings, Settings
+from cyclewatch.config.web import Web
 from cyclewatch.daemon.check import Level
 from cyclewatch.daemon.cli.app import app
 from cyclewatch.daemon.probing import checks, taking

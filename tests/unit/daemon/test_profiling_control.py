@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
-from cyclewatch.config.settings import Engine, Host, Profiling, Rings, Settings, Web
+from cyclewatch.config.settings import Engine, Host, Profiling, Rings, Settings
+from cyclewatch.config.web import Web
 from cyclewatch.daemon.cli.app import app
 from cyclewatch.daemon.control import ControlError, ControlServer, asked
 from cyclewatch.daemon.server import Server

@@ -19,7 +19,8 @@ import rings
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.records import Reading, RingCounters
 from cyclewatch.collectors.runner import Outcome
-from cyclewatch.config.settings import Detection, Engine, Rings, Settings, Web
+from cyclewatch.config.settings import Detection, Engine, Rings, Settings
+from cyclewatch.config.web import Web
 from cyclewatch.daemon.clock import ScaledClock
 from cyclewatch.daemon.server import Server, stop_on_signals
 from cyclewatch.daemon.store.database import open_database

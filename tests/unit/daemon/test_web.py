@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge
 from starlette.applications import Starlette
 
-from cyclewatch.config.settings import Web
+from cyclewatch.config.web import Web
 from cyclewatch.daemon.web.app import Health, build_app
 from cyclewatch.daemon.web.server import WebError, WebServer
 
