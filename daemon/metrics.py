@@ -7,12 +7,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from cyclewatch.collectors.quantities import Quantity
-from cyclewatch.collectors.records import Reading, RingCounters
+from cyclewatch.collectors.records import STAGES, Reading, RingCounters
+from cyclewatch.daemon.metrics_page import MetricsPage
 
 
 @dataclass(frozen=True)
 class PhaseState:
-    """One phase of one rank after the last turn. `median_s` in seconds; `ratio` is measured over expected."""
+    """One phase of one rank after the last turn. `median_s` in seconds; `ratio` is measured over expected.
+
+    `stages_s` are mean seconds of a cycle in the order of `STAGES`; `regressions_began_s` has since when what is open
+    lasts, in UTC seconds by its kind.
+    """
 
     target: str
     rank: str
@@ -21,6 +26,8 @@ class PhaseState:
     ratio: float | None
     baseline_progress: float
     regression_open: bool
+    stages_s: tuple[float, ...] = ()
+    regressions_began_s: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,16 +67,19 @@ class StateCollector:
     profile_datagrams_refused: int = 0
 
     def collect(self) -> Iterator[Metric]:
-        """All families; a target that is gone is gone from here too."""
-        yield from self._phases()
-        yield from self._rings()
-        yield from self._readings()
+        """All families, by how much they matter: a page that is full has room for the first of them.
+
+        A target that is gone is gone from here too.
+        """
         yield from self._store()
         yield CounterMetricFamily(
             "cyclewatch_profile_datagrams_refused",
             "Questions on Kineto's channel that got no answer.",
             value=self.profile_datagrams_refused,
         )
+        yield from self._rings()
+        yield from self._phases()
+        yield from self._readings()
 
     def _phases(self) -> Iterator[Metric]:
         labels = ("target", "rank", "phase")
@@ -87,14 +97,28 @@ class StateCollector:
         regression = GaugeMetricFamily(
             "cyclewatch_regression_open", "1 while a regression of this phase is open.", labels=labels
         )
+        stage = GaugeMetricFamily(
+            "cyclewatch_cycle_stage_seconds",
+            "Mean time of a cycle in a stage, in the last window; the stages add up to the mean cycle.",
+            labels=(*labels, "stage"),
+        )
+        began = GaugeMetricFamily(
+            "cyclewatch_regression_began_timestamp_seconds",
+            "When an open regression began: the change point, not the moment at which it was found.",
+            labels=(*labels, "kind"),
+        )
         for state in self.phases.values():
             values = (state.target, state.rank, state.phase)
             median.add_metric(values, state.median_s)
+            for name, seconds in zip(STAGES, state.stages_s, strict=False):
+                stage.add_metric((*values, name), seconds)
+            for kind, at_s in state.regressions_began_s.items():
+                began.add_metric((*values, kind), at_s)
             if state.ratio is not None:
                 ratio.add_metric(values, state.ratio)
             progress.add_metric(values, state.baseline_progress)
             regression.add_metric(values, float(state.regression_open))
-        yield from (median, ratio, progress, regression)
+        yield from (median, ratio, progress, regression, stage, began)
 
     def _rings(self) -> Iterator[Metric]:
         labels = ("target", "rank")
@@ -171,12 +195,12 @@ def metric_name(reading: str) -> str:
 
 
 class Metrics:
-    """All metrics of one daemon, on a registry of their own."""
+    """All metrics of one daemon, on a registry of their own; `page` is what a scrape shows of them."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.page = MetricsPage(self.registry)
         self.state = StateCollector()
-        self.registry.register(self.state)
         labels = ("collector",)
         self.collector_seconds = Histogram(
             "cyclewatch_collector_duration_seconds",
@@ -256,6 +280,11 @@ class Metrics:
             ("target",),
             registry=self.registry,
         )
+        self.profiling_enabled = Gauge(
+            "cyclewatch_profiling_enabled",
+            "1 where the configuration lets profiles be taken.",
+            registry=self.registry,
+        )
         self.profiling_on = Gauge(
             "cyclewatch_profiling_on",
             "0 while no profiles are taken: disabled, over their budget, or switched off.",
@@ -273,3 +302,4 @@ class Metrics:
             registry=self.registry,
             buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 2.0),
         )
+        self.registry.register(self.state)  # last, since its readings are what a full page can do without

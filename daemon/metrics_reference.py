@@ -45,7 +45,7 @@ def _own() -> Iterator[str]:
     metrics = Metrics()
     # The client tells the labels of what has no series yet in this attribute alone.
     labels = {name: one._labelnames for one in vars(metrics).values() for name in _names(one)}  # noqa: SLF001
-    for family in metrics.registry.collect():
+    for family in metrics.page.collect():
         shown = f"{family.name}_total" if family.type == "counter" else family.name
         names = labels.get(family.name) or getattr(family, "_labelnames", None) or ()
         yield f"| `{shown}` | {family.type} | {', '.join(names)} | {family.documentation} |"

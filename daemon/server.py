@@ -113,7 +113,7 @@ class Server:
         self._pause = Pause(self._hold, self._release)
         self._control = ControlServer(settings.state_dir, self._answer, self._answered)
         self._schedule = Schedule(self._runners, self.clock, self._missed, self._overdue)
-        self.web = WebServer(settings.web, build_app(self.metrics.registry, self._healthy, self._ready))
+        self.web = WebServer(settings.web, build_app(self.metrics.page, self._healthy, self._ready))
 
     def stop(self) -> None:
         """Ask `run` to drain and return; may be called from any thread or a signal handler."""

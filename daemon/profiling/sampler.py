@@ -255,6 +255,7 @@ class Sampler:
             self._tell(now, at_once=True)
 
     def _tell(self, now: Now, *, at_once: bool = False) -> None:
+        self._metrics.profiling_enabled.set(float(self._settings.enabled))
         self._metrics.profiling_on.set(float(self.switch.on and self._settings.enabled))
         self._metrics.state.profile_datagrams_refused = self.channel.refused
         if at_once or now.monotonic_ns - self._status_ns >= _STATUS_NS:

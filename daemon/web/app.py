@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -19,12 +19,12 @@ class Health:
     reason: str
 
 
-def build_app(registry: CollectorRegistry, healthy: Callable[[], Health], ready: Callable[[], Health]) -> Starlette:
+def build_app(page: Collector, healthy: Callable[[], Health], ready: Callable[[], Health]) -> Starlette:
     """The application; it only reads."""
 
     def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), headers={"content-type": content_type})
+        return Response(encode(page), headers={"content-type": content_type})
 
     def probe(ask: Callable[[], Health]) -> Callable[[Request], Response]:
         def answer(_request: Request) -> Response:

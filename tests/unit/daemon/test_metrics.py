@@ -15,7 +15,12 @@ def small_state() -> Metrics:
     """One server with one rank, and the daemon's own numbers after one turn."""
     metrics = Metrics()
     metrics.state.phases = {
-        "a": PhaseState("server", "tp0", "decode", 0.005, 1.21, 1.0, regression_open=True),
+        "a": PhaseState(
+            *("server", "tp0", "decode", 0.005, 1.21, 1.0),
+            regression_open=True,
+            stages_s=(0.001, 0.0, 0.003, 0.0, 0.0005, 0.0005),
+            regressions_began_s={"level": 1_800_000_000.0},
+        ),
         "b": PhaseState("server", "tp0", "extend", 0.05, None, 0.25, regression_open=False),
     }
     counters = RingCounters(written=1000, failures=2, unmatched=3, heartbeat_ns=5, disabled=1)
@@ -44,7 +49,7 @@ def small_state() -> Metrics:
 
 def page(metrics: Metrics) -> str:
     """What Prometheus gets, without the times at which counters were made."""
-    lines = generate_latest(metrics.registry).decode().splitlines(keepends=True)
+    lines = generate_latest(metrics.page).decode().splitlines(keepends=True)
     return "".join(line for line in lines if "_created" not in line)
 
 
