@@ -2,7 +2,6 @@
 
 import ssl
 from collections.abc import Mapping
-from ipaddress import ip_address
 from pathlib import Path
 
 import httpx
@@ -14,6 +13,7 @@ from cyclewatch.daemon.alerts.post import HttpPoster
 from cyclewatch.daemon.alerts.senders import pagerduty
 from cyclewatch.daemon.alerts.senders.registry import SENDERS
 from cyclewatch.daemon.alerts.senders.sender import Sender
+from cyclewatch.daemon.loopback import is_loopback
 from cyclewatch.daemon.secrets import SecretError, secret
 
 _SENDS_ITS_KEY = frozenset({"pagerduty", "alertmanager"})
@@ -80,7 +80,7 @@ def _check(destination: Destination, *, shows_secret: bool) -> None:
         raise SinkError(f"sink {destination.name}: its url is no http address: correct it")
     if url.userinfo:
         raise SinkError(f"sink {destination.name}: its url holds a user name, which is not used: remove it")
-    if url.scheme == "http" and shows_secret and not _is_loopback(url.host):
+    if url.scheme == "http" and shows_secret and not is_loopback(url.host):
         raise SinkError(f"sink {destination.name}: http would show its secret to the network: use https")
 
 
@@ -91,13 +91,6 @@ def _http_url(text: str) -> httpx.URL | None:
         return None
     # What cannot stand in a host's name comes back percent-encoded.
     return url if url.scheme in {"http", "https"} and url.host and "%" not in url.host else None
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _hosts(listed: tuple[str, ...]) -> frozenset[str]:
