@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from cyclewatch.config.routes import Route, TimeOfDay, TimeZone
 from cyclewatch.config.secret_reference import MEND, is_reference, wrong_variable
 from cyclewatch.config.section import Seconds, Section
 
@@ -17,6 +18,9 @@ SinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
 SECRET_ADDRESSES = frozenset({"slack", "discord", "teams", "feishu", "dingtalk"})
 """Types whose address lets anybody post who knows it."""
+
+PAGERS = frozenset({"pagerduty", "alertmanager"})
+"""Types that know by its key which incident is open: they get no digest, and hear at once that it is over."""
 
 _WITHOUT_KEY = frozenset({"slack", "discord", "teams"})
 
@@ -64,6 +68,14 @@ class Alerts(Section):
     """Messages to chats and pagers."""
 
     sinks: dict[SinkName, Sink] = Field(default={}, description="Where messages go, by a name of your choice.")
+    routes: tuple[Route, ...] = Field(
+        default=(), description="Which messages go to which sinks; empty to tell all sinks, and info in the digest."
+    )
+    time_zone: TimeZone = Field(default="UTC", description="Time zone of quiet hours and of the digest.")
+    digest_at: TimeOfDay = Field(default="09:00", description="When the daily digest is sent.")
+    give_up_s: Seconds = Field(
+        default=259_200.0, description="Seconds for which a message is tried again before it is given up."
+    )
     timeout_s: Seconds = Field(default=10.0, description="Seconds to wait for a service's whole answer.")
     allowed_hosts: tuple[str, ...] = Field(
         default=(), description="Hosts that messages may go to; empty for those of the sinks."
@@ -77,6 +89,13 @@ class Alerts(Section):
     ca_file: str = Field(
         default="", max_length=4096, description="PEM file of certificate authorities trusted beside the system's."
     )
+
+    @model_validator(mode="after")
+    def _has_the_sinks_of_its_routes(self) -> Self:
+        for route in self.routes:
+            if unknown := next((name for name in route.sinks if name not in self.sinks), None):
+                raise _wrong(f"a route names the sink {unknown!r}, which is not configured: add it, or remove the name")
+        return self
 
     @field_validator("proxy")
     @classmethod

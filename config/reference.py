@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from cyclewatch.config.alerts import Alerts, Sink
+from cyclewatch.config.routes import Route
 from cyclewatch.config.settings import Settings, Target
 
 
@@ -23,7 +24,7 @@ def settings_reference() -> str:
     for name, model in sections:
         lines += ["", f"# {_meaning(model)}", f"[{name}]", *_keys(model)]
         if model is Alerts:
-            lines += ["", *_example("[alerts.sinks.NAME]", Sink)]
+            lines += ["", *_example("[alerts.sinks.NAME]", Sink), "", *_example("[[alerts.routes]]", Route)]
     return "\n".join(lines) + "\n"
 
 

@@ -20,6 +20,10 @@ class State(StrEnum):
     TEST = "test"
 
 
+ENDS = frozenset({State.RESOLVED, State.ACCEPTED, State.EXPECTED})
+"""After these an incident is no alarm any more."""
+
+
 class Severity(StrEnum):
     """How soon somebody should look."""
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Float, ForeignKey, Index, Integer, String, Text
+from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, String, Text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from cyclewatch.daemon.store.models import Base, RowId
@@ -37,23 +37,21 @@ class IncidentRow(Base):
 
 
 class IncidentMemberRow(Base):
-    """One regression of an incident."""
+    """A series of an incident, with the latest of its regressions: one that comes and goes all day stays one row."""
 
     __tablename__ = "incident_members"
 
     incident_id: Mapped[int] = mapped_column(ForeignKey("incidents.id"), primary_key=True)
-    regression: Mapped[str] = mapped_column(String(64), primary_key=True)
-    node: Mapped[str] = mapped_column(String(253))
-    target: Mapped[str] = mapped_column(String(64))
-    rank: Mapped[str] = mapped_column(String(32))
-    phase: Mapped[str] = mapped_column(String(32))
-    kind: Mapped[str] = mapped_column(String(16))
+    node: Mapped[str] = mapped_column(String(253), primary_key=True)
+    target: Mapped[str] = mapped_column(String(64), primary_key=True)
+    rank: Mapped[str] = mapped_column(String(32), primary_key=True)
+    phase: Mapped[str] = mapped_column(String(32), primary_key=True)
+    kind: Mapped[str] = mapped_column(String(16), primary_key=True)
+    regression: Mapped[str] = mapped_column(String(64), index=True)
     started_at_ns: Mapped[int] = mapped_column(BigInteger)
-    ended_at_ns: Mapped[int | None] = mapped_column(BigInteger)
+    ended_at_ns: Mapped[int | None] = mapped_column(BigInteger, index=True)
     effect: Mapped[float] = mapped_column(Float)
     accepted_effect: Mapped[float | None] = mapped_column(Float)
-
-    __table_args__ = (Index("ix_incident_members_regression", "regression"),)
 
 
 class IncidentNoteRow(Base):
@@ -119,23 +117,31 @@ class OutboxRow(Base):
     done_at_ns: Mapped[int | None] = mapped_column(BigInteger, index=True)
     reason: Mapped[str] = mapped_column(Text)
 
-    __table_args__ = (Index("ix_outbox_sink", "sink", "state"),)
+    __table_args__ = (Index("ix_outbox_sink", "sink", "state"), Index("ix_outbox_thread", "thread"))
 
 
 class AttemptRow(Base):
-    """One attempt at sending to a sink, noted before it is made: rate limits hold over restarts by it."""
+    """One attempt at sending to a sink, noted before it is made: rate limits hold over restarts by it.
+
+    It counts from its end, before which the message may have arrived at any moment. The monotonic clock is that of the
+    boot of the machine named in `boot`, and of no other.
+    """
 
     __tablename__ = "attempts"
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
     sink: Mapped[str] = mapped_column(String(64))
     at_ns: Mapped[int] = mapped_column(BigInteger)
+    boot: Mapped[str] = mapped_column(String(64))
+    monotonic_ns: Mapped[int] = mapped_column(BigInteger)
+    ended: Mapped[bool] = mapped_column(Boolean)
+    wait_ns: Mapped[int] = mapped_column(BigInteger)
 
-    __table_args__ = (Index("ix_attempts_sink", "sink", "at_ns"),)
+    __table_args__ = (Index("ix_attempts_sink", "sink", "id"),)
 
 
 class LeaseRow(Base):
-    """Which daemon, of all that share the database, does something that one alone may do."""
+    """Which daemon of all that share the database does what one alone may do; the migration makes the row."""
 
     __tablename__ = "leases"
 

@@ -9,6 +9,7 @@ from pydantic.fields import FieldInfo
 from cyclewatch.config.alerts import Sink
 from cyclewatch.config.load import load_settings
 from cyclewatch.config.reference import settings_reference
+from cyclewatch.config.routes import Route
 from cyclewatch.config.section import Section
 from cyclewatch.config.settings import Settings, Target
 
@@ -25,6 +26,8 @@ def fields() -> Iterator[tuple[str, FieldInfo]]:
         yield f"targets.{key}", inner
     for key, inner in Sink.model_fields.items():
         yield f"alerts.sinks.{key}", inner
+    for key, inner in Route.model_fields.items():
+        yield f"alerts.routes.{key}", inner
 
 
 KEYS = dict(fields())
@@ -37,7 +40,9 @@ def test_every_key_is_described_by_a_sentence(key: str) -> None:
     assert "\n" not in description
 
 
-@pytest.mark.parametrize("key", [key for key in KEYS if key != "targets" and not key.startswith("alerts.sinks.")])
+@pytest.mark.parametrize(
+    "key", [key for key in KEYS if key != "targets" and not key.startswith(("alerts.sinks.", "alerts.routes."))]
+)
 def test_every_key_is_in_the_reference_with_its_description(key: str) -> None:
     reference = settings_reference()
     assert re.search(rf"^# {key.rpartition('.')[2]} = ", reference, re.MULTILINE)
@@ -67,4 +72,4 @@ def test_the_reference_with_its_comments_taken_off_gives_the_defaults(tmp_path: 
     given = tomllib.loads(text)
     found = {f"{name}.{key}" for name, table in given.items() if isinstance(table, dict) for key in table}
     found |= {name for name, value in given.items() if not isinstance(value, dict)}
-    assert found == {key for key in KEYS if not key.startswith(("targets", "alerts.sinks."))}
+    assert found == {key for key in KEYS if not key.startswith(("targets", "alerts.sinks.", "alerts.routes."))}

@@ -21,10 +21,14 @@ def upgrade() -> None:
         sa.Column("id", _ROW_ID, nullable=False),
         sa.Column("sink", sa.String(length=64), nullable=False),
         sa.Column("at_ns", sa.BigInteger(), nullable=False),
+        sa.Column("boot", sa.String(length=64), nullable=False),
+        sa.Column("monotonic_ns", sa.BigInteger(), nullable=False),
+        sa.Column("ended", sa.Boolean(), nullable=False),
+        sa.Column("wait_ns", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_attempts")),
     )
     with op.batch_alter_table("attempts", schema=None) as batch_op:
-        batch_op.create_index("ix_attempts_sink", ["sink", "at_ns"], unique=False)
+        batch_op.create_index("ix_attempts_sink", ["sink", "id"], unique=False)
 
     op.create_table(
         "expectations",
@@ -47,6 +51,9 @@ def upgrade() -> None:
         sa.Column("until_ns", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("name", name=op.f("pk_leases")),
     )
+    # It is there from the beginning: its row is what everyone locks who changes incidents.
+    op.execute("INSERT INTO leases (name, holder, until_ns) VALUES ('incidents', '', 0)")
+
     op.create_table(
         "outbox",
         sa.Column("id", _ROW_ID, nullable=False),
@@ -67,6 +74,7 @@ def upgrade() -> None:
     with op.batch_alter_table("outbox", schema=None) as batch_op:
         batch_op.create_index(batch_op.f("ix_outbox_done_at_ns"), ["done_at_ns"], unique=False)
         batch_op.create_index("ix_outbox_sink", ["sink", "state"], unique=False)
+        batch_op.create_index("ix_outbox_thread", ["thread"], unique=False)
 
     op.create_table(
         "silences",
@@ -118,21 +126,24 @@ def upgrade() -> None:
     op.create_table(
         "incident_members",
         sa.Column("incident_id", _ROW_ID, nullable=False),
-        sa.Column("regression", sa.String(length=64), nullable=False),
         sa.Column("node", sa.String(length=253), nullable=False),
         sa.Column("target", sa.String(length=64), nullable=False),
         sa.Column("rank", sa.String(length=32), nullable=False),
         sa.Column("phase", sa.String(length=32), nullable=False),
         sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("regression", sa.String(length=64), nullable=False),
         sa.Column("started_at_ns", sa.BigInteger(), nullable=False),
         sa.Column("ended_at_ns", sa.BigInteger(), nullable=True),
         sa.Column("effect", sa.Float(), nullable=False),
         sa.Column("accepted_effect", sa.Float(), nullable=True),
         sa.ForeignKeyConstraint(["incident_id"], ["incidents.id"], name=op.f("fk_incident_members_incident_id")),
-        sa.PrimaryKeyConstraint("incident_id", "regression", name=op.f("pk_incident_members")),
+        sa.PrimaryKeyConstraint(
+            "incident_id", "node", "target", "rank", "phase", "kind", name=op.f("pk_incident_members")
+        ),
     )
     with op.batch_alter_table("incident_members", schema=None) as batch_op:
-        batch_op.create_index("ix_incident_members_regression", ["regression"], unique=False)
+        batch_op.create_index(batch_op.f("ix_incident_members_ended_at_ns"), ["ended_at_ns"], unique=False)
+        batch_op.create_index(batch_op.f("ix_incident_members_regression"), ["regression"], unique=False)
 
     op.create_table(
         "incident_notes",
