@@ -21,6 +21,10 @@ class IncidentState(StrEnum):
 ENDED = frozenset({IncidentState.RESOLVED, IncidentState.REBASED})
 
 
+Series = tuple[str, str, str, str, str]
+"""What a regression is of: node, target, rank, phase and kind."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """A stored regression, and the server it is of. `number` is that of `cyclewatch regressions show`."""
@@ -30,21 +34,27 @@ class Finding:
     node: str
     target: str
     model: str
-    version: str
     rank: str
     phase: str
     kind: str
     started_at_ns: int
-    detected_at_ns: int
     ended_at_ns: int | None
     effect: float
     ci: tuple[float, float]
     cause: FirstCause | None
 
+    @property
+    def series(self) -> Series:
+        """What it is of."""
+        return self.node, self.target, self.rank, self.phase, self.kind
+
 
 @dataclass(frozen=True)
 class Member:
-    """A regression of an incident. `accepted_effect` is its size when the incident was rebased."""
+    """A series of an incident, with its latest regression.
+
+    `accepted_effect` is the size that somebody has accepted of that regression, or is None: what counts is the rest.
+    """
 
     regression: str
     node: str
@@ -56,6 +66,11 @@ class Member:
     ended_at_ns: int | None
     effect: float
     accepted_effect: float | None = None
+
+    @property
+    def series(self) -> Series:
+        """What it is of."""
+        return self.node, self.target, self.rank, self.phase, self.kind
 
 
 @dataclass(frozen=True)
@@ -76,9 +91,10 @@ class Incident:
     """Regressions of one cause and time.
 
     `number` is the one people use, None before it is stored; `key` is stable and unique over all nodes. Node, target,
-    model and phase are those of its first member and stay; effect and interval are those of the worst. `change` is what
-    was changed right before it began ("SGLang 0.5.22 to 0.5.23"), or empty. `joined_at_ns` is when a member came last,
-    `quiet_since_ns` since when no member is open, `returns` how often it came back from that.
+    model and phase are those of its first member and stay; effect and interval are those of the worst, beyond what was
+    accepted of it. `change` is what was changed right before it began ("SGLang 0.5.22 to 0.5.23"), or empty.
+    `opened_at_ns` is when it opened, or came back after it had ended; `joined_at_ns` when a member came last;
+    `quiet_since_ns` since when no member is open; `returns` is how often it came back from that.
     """
 
     number: int | None
