@@ -1,7 +1,7 @@
 """Judging the windows of every series: detection, open regressions, and what is known of their causes."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +19,7 @@ from cyclewatch.daemon.watch import Findings, Found, SeriesKey, SeriesWatch
 from cyclewatch.detectors.attribution import Evidence
 from cyclewatch.detectors.watching.decision import Parameters
 from cyclewatch.detectors.watching.tracking import Regression, State
-from cyclewatch.detectors.windows import Window
+from cyclewatch.detectors.windows import CellWindow, Window
 
 log = structlog.get_logger(__name__)
 
@@ -98,6 +98,8 @@ class Judge:
                 ratio=math.exp(verdict.level.log_ratio) if verdict.level is not None and known else None,
                 baseline_progress=watch.detector.progress,
                 regression_open=bool(watch.open_regressions()),
+                stages_s=_mean_stages_s(cells),
+                regressions_began_s={one.kind.value: one.started_at_ns / 1e9 for one in watch.open_regressions()},
             )
 
     def _watch(self, track: RingTrack, rings: Collection[RingTrack], phase: str, unit: Unit) -> SeriesWatch | None:
@@ -158,6 +160,12 @@ class Judge:
             log.warning("the store does not answer; the cause is not shown", reason=reason_of(error))
             return Findings()
         return findings_of(evidence)
+
+
+def _mean_stages_s(cells: Sequence[CellWindow]) -> tuple[float, ...]:
+    """Mean seconds of a cycle in each of `STAGES`, over all load buckets."""
+    means_ns = np.average([cell.stages_ns for cell in cells], axis=0, weights=[cell.count for cell in cells])
+    return tuple((means_ns / 1e9).tolist())
 
 
 def _store_regression(track: RingTrack, watch: SeriesWatch, regression: Regression, unit: Unit) -> None:

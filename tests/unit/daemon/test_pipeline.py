@@ -57,6 +57,9 @@ def test_a_slowdown_is_found_once_with_its_split_and_cause(watched: Watched) -> 
     assert stage["evidence"]
     assert value(watched, "cyclewatch_regressions_confirmed_total", target="server") == 1
     assert value(watched, "cyclewatch_regression_open", target="server", rank="tp0", phase="decode") == 1
+    (phase,) = watched.metrics.state.phases.values()
+    assert phase.regressions_began_s == {"level": found.started_at_ns / 1e9}
+    assert sum(phase.stages_s) == pytest.approx(phase.median_s, rel=0.1)
 
 
 def test_its_end_resolves_it(watched: Watched) -> None:
