@@ -10,6 +10,10 @@ class ActError(Exception):
     """It cannot be done; one sentence that says why, and what can be."""
 
 
+class NotThereError(ActError):
+    """There is no such thing."""
+
+
 def acted(incident: Incident, act: Act, now_ns: int) -> Incident:
     """The incident after `act`.
 

@@ -1,10 +1,11 @@
 """Incidents, silences and announced changes for those who look at them and act on them."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import Connection, Engine, and_, exists, insert, select, update
+from sqlalchemy import Connection, Engine, Select, and_, exists, insert, select, update
 
-from cyclewatch.daemon.incidents.acting import ActError, acted
+from cyclewatch.daemon.incidents.acting import ActError, NotThereError, acted
 from cyclewatch.daemon.incidents.incident import ENDED, Act, Expectation, Incident, Note, Silence
 from cyclewatch.daemon.store.incident_models import (
     ExpectationRow,
@@ -15,6 +16,7 @@ from cyclewatch.daemon.store.incident_models import (
 )
 from cyclewatch.daemon.store.incident_rows import read_incidents, write_incident, write_notes
 from cyclewatch.daemon.store.lease import lock
+from cyclewatch.daemon.store.models import RegressionRow
 
 _LARGEST = 2**63 - 1
 """What a BIGINT holds: numbers and instants may come from anywhere."""
@@ -34,9 +36,9 @@ class IncidentStore:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def incidents(self, *, ended: bool = False, limit: int = 200) -> list[Incident]:
-        """The newest incidents, newest first; with `ended`, those too that are over."""
-        query = select(IncidentRow.__table__).order_by(IncidentRow.id.desc()).limit(limit)
+    def incidents(self, *, ended: bool = False, limit: int = 200, before: int | None = None) -> list[Incident]:
+        """The newest incidents of those with numbers below `before`, newest first; with `ended`, also what is over."""
+        query = _page(select(IncidentRow.__table__), IncidentRow, limit, before)
         if not ended:
             query = query.where(IncidentRow.state.not_in(ENDED))
         with self._engine.connect() as connection:
@@ -56,6 +58,18 @@ class IncidentStore:
         with self._engine.connect() as connection:
             return [Note(*one) for one in connection.execute(query)]
 
+    def regression_numbers(self, number: int) -> Mapping[str, int]:
+        """Numbers of the regressions of an incident, by key, as far as they are kept."""
+        if not 0 < number <= _LARGEST:
+            return {}
+        query = (
+            select(RegressionRow.key, RegressionRow.id)
+            .join(IncidentMemberRow, IncidentMemberRow.regression == RegressionRow.key)
+            .where(IncidentMemberRow.incident_id == number)
+        )
+        with self._engine.connect() as connection:
+            return {row.key: row.id for row in connection.execute(query)}
+
     def act(self, number: int, act: Act, who: str, why: str, now_ns: int) -> Incident:
         """Do something about an incident, and note who did and why; gives the incident as it is then.
 
@@ -67,7 +81,7 @@ class IncidentStore:
             lock(connection)
             incident = _incident(connection, number)
             if incident is None:
-                raise ActError(f"there is no incident {number}: `cyclewatch incidents list --ended` shows all")
+                raise NotThereError(f"there is no incident {number}: `cyclewatch incidents list --ended` shows all")
             after = acted(incident, act, now_ns)
             if act is Act.REOPEN:
                 _refuse_if_elsewhere(connection, incident)
@@ -75,9 +89,11 @@ class IncidentStore:
             write_notes(connection, number, [note])
         return after
 
-    def silences(self, now_ns: int, *, over: bool = False) -> list[Silence]:
-        """Silences that hold or will, oldest first; with `over`, those too that are past."""
-        return [Silence(**one) for one in self._periods(SilenceRow, now_ns, over=over)]
+    def silences(
+        self, now_ns: int, *, over: bool = False, limit: int = 200, before: int | None = None
+    ) -> list[Silence]:
+        """Silences that hold or will, newest first; with `over`, those too that are past."""
+        return [Silence(**one) for one in self._periods(SilenceRow, now_ns, over, limit, before)]
 
     def silence(self, target: str, cause: str, from_ns: int, until_ns: int, who: str, why: str, now_ns: int) -> Silence:
         """Be silent about incidents whose targets and cause all match these patterns, for a time.
@@ -102,9 +118,11 @@ class IncidentStore:
         """
         return Silence(**self._end(SilenceRow, "silence", number, who, now_ns))
 
-    def expectations(self, now_ns: int, *, over: bool = False) -> list[Expectation]:
-        """Announced changes whose time has not passed, oldest first; with `over`, all."""
-        return [Expectation(**one) for one in self._periods(ExpectationRow, now_ns, over=over)]
+    def expectations(
+        self, now_ns: int, *, over: bool = False, limit: int = 200, before: int | None = None
+    ) -> list[Expectation]:
+        """Announced changes whose time has not passed, newest first; with `over`, all."""
+        return [Expectation(**one) for one in self._periods(ExpectationRow, now_ns, over, limit, before)]
 
     def expect(self, target: str, from_ns: int, until_ns: int, who: str, why: str, now_ns: int) -> Expectation:
         """Announce a change: what begins on matching targets within that time is its effect, not an alarm.
@@ -129,9 +147,14 @@ class IncidentStore:
         return Expectation(**self._end(ExpectationRow, "expectation", number, who, now_ns))
 
     def _periods(
-        self, row: type[SilenceRow] | type[ExpectationRow], now_ns: int, *, over: bool
+        self,
+        row: type[SilenceRow] | type[ExpectationRow],
+        now_ns: int,
+        over: bool,  # noqa: FBT001 (handed on)
+        limit: int,
+        before: int | None,
     ) -> list[dict[str, Any]]:
-        query = select(row.__table__).order_by(row.id)
+        query = _page(select(row.__table__), row, limit, before)
         if not over:
             query = query.where(row.until_ns > now_ns)
         with self._engine.connect() as connection:
@@ -147,12 +170,12 @@ class IncidentStore:
     ) -> dict[str, Any]:
         who = _who(who)
         if not 0 < number <= _LARGEST:
-            raise ActError(f"there is no {name} {number}")
+            raise NotThereError(f"there is no {name} {number}: `cyclewatch {name}s list` shows those that are")
         with self._engine.begin() as connection:
             lock(connection)
             stored = connection.execute(select(row.__table__).where(row.id == number)).one_or_none()
             if stored is None:
-                raise ActError(f"there is no {name} {number}")
+                raise NotThereError(f"there is no {name} {number}: `cyclewatch {name}s list` shows those that are")
             if stored.until_ns <= now_ns:
                 raise ActError(f"{name} {number} is over already")
             why = f"{stored.why} (ended by {who})".lstrip()
@@ -165,6 +188,15 @@ def period_of(row: Any) -> dict[str, Any]:  # noqa: ANN401 (a row of silences or
     """The fields of a `Silence` or an `Expectation`."""
     names = ("target", "cause", "from_ns", "until_ns", "who", "why")
     return {"number": row.id, **{name: getattr(row, name) for name in names if name in row._fields}}
+
+
+def _page(
+    query: Select[Any], row: type[IncidentRow] | type[SilenceRow] | type[ExpectationRow], limit: int, before: int | None
+) -> Select[Any]:
+    """The newest rows, newest first, of those with numbers `before` one."""
+    if before is not None:
+        query = query.where(row.id < before)
+    return query.order_by(row.id.desc()).limit(limit)
 
 
 def _incident(connection: Connection, number: int) -> Incident | None:

@@ -15,7 +15,9 @@ from cyclewatch.daemon.incidents.incident import Act, Incident, IncidentState, N
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.incident_rows import write_incident, write_notes
 from cyclewatch.daemon.store.incidents import IncidentStore
+from cyclewatch.daemon.store.writer import StoreWriter
 from made_incidents import MEMBER, MINUTE, SECOND, START_NS, incident
+from units import REGRESSION, unit
 
 NOW_NS = START_NS + 10 * MINUTE
 
@@ -58,6 +60,16 @@ def test_an_incident_comes_back_as_it_was_stored(engine: Engine, store: Incident
     assert store.incidents() == [replace(full, number=numbers[0])]
     assert store.incidents(ended=True) == [replace(bare, number=numbers[1]), replace(full, number=numbers[0])]
     assert store.incidents(ended=True, limit=1) == [replace(bare, number=numbers[1])]
+    assert store.incidents(ended=True, before=numbers[1]) == [replace(full, number=numbers[0])]
+
+
+def test_the_regressions_of_an_incident_have_numbers_as_far_as_they_are_kept(
+    engine: Engine, store: IncidentStore
+) -> None:
+    StoreWriter(engine, 10).write(unit())
+    gone = replace(MEMBER, regression="gone", rank="tp1")
+    number = kept(engine, incident(members=(replace(MEMBER, regression=REGRESSION.key), gone)))
+    assert store.regression_numbers(number) == {REGRESSION.key: 1}
 
 
 def test_what_is_stored_again_replaces_what_was_and_a_series_stays_one_member(
@@ -130,19 +142,22 @@ def test_a_number_that_is_none_is_no_incident(store: IncidentStore, number: int)
     assert store.incident(number) is None
     assert store.notes(number) == []
     assert f"there is no incident {number}" in refusal(lambda: store.act(number, Act.RESOLVE, "ada", "", NOW_NS))
-    assert refusal(lambda: store.end_silence(number, "ada", NOW_NS)) == f"there is no silence {number}"
+    assert f"there is no silence {number}:" in refusal(lambda: store.end_silence(number, "ada", NOW_NS))
+    assert store.regression_numbers(number) == {}
     assert refusal(lambda: store.end_expectation(number, "ada", NOW_NS)) == f"there is no expectation {number}"
 
 
 def test_silences_hold_until_they_are_over_or_ended(store: IncidentStore) -> None:
     first = store.silence("gpu-*", "*", NOW_NS, NOW_NS + MINUTE, "ada", "moving racks", NOW_NS)
     second = store.silence("*", "network", NOW_NS + MINUTE, NOW_NS + 2 * MINUTE, "ada", "", NOW_NS)
-    assert store.silences(NOW_NS) == [first, second]
+    assert store.silences(NOW_NS) == [second, first]
+    assert store.silences(NOW_NS, limit=1) == [second]
+    assert store.silences(NOW_NS, before=second.number) == [first]
     assert store.silences(NOW_NS + MINUTE) == [second]
     ended = store.end_silence(second.number, "bob", NOW_NS + MINUTE)
     assert ended == replace(second, until_ns=NOW_NS + MINUTE, why="(ended by bob)")
     assert store.silences(NOW_NS + MINUTE) == []
-    assert store.silences(NOW_NS + MINUTE, over=True) == [first, ended]
+    assert store.silences(NOW_NS + MINUTE, over=True) == [ended, first]
     assert "over already" in refusal(lambda: store.end_silence(second.number, "bob", NOW_NS + MINUTE))
 
 
