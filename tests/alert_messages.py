@@ -56,6 +56,7 @@ MESSAGE = Message(
         runbook="https://wiki.example.com/power_cap",
     ),
     targets=200,
+    change="SGLang 0.5.22 to 0.5.23",
 )
 
 
@@ -83,6 +84,9 @@ def filled(text: str) -> Message:
         next_step=text,
         command=text,
         links=Links(text, text, text),
+        change=text,
+        by=text,
+        digest=(text,) * 200,
     )
 
 
@@ -104,7 +108,7 @@ HOSTILE = {
         MESSAGE, effect=math.nan, ci=(-math.inf, math.inf), felt=(Felt("TTFT", math.nan, math.inf, "ms"),)
     ),
     "huge numbers": replace(MESSAGE, effect=1e300, felt=(Felt("TTFT", -1e300, 1e300, "ms"),), targets=10**18),
-    "ended before it began": replace(MESSAGE, started_at_ns=NOW_NS * 2),
+    "ended before it began": replace(MESSAGE, started_at_ns=NOW_NS * 2, risen_from=Severity.INFO),
 }
 EVERY_MESSAGE = {
     f"{name} {state.value}": replace(message, state=state)

@@ -20,8 +20,11 @@ class State(StrEnum):
     TEST = "test"
 
 
-ENDS = frozenset({State.RESOLVED, State.ACCEPTED, State.EXPECTED})
-"""After these an incident is no alarm any more."""
+OVER = frozenset({State.RESOLVED, State.ACCEPTED})
+"""What was an alarm is none any more."""
+
+ENDS = OVER | {State.EXPECTED}
+"""There is nothing more to tell, unless the incident comes back."""
 
 
 class Severity(StrEnum):

@@ -1,12 +1,12 @@
 """Prometheus Alertmanager: API v2."""
 
 import base64
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response, outcome_by_status
-from cyclewatch.daemon.alerts.message import Message, State
+from cyclewatch.daemon.alerts.message import ENDS, Message, State
 from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, stable_key
 from cyclewatch.daemon.alerts.shorten import shortened
 from cyclewatch.daemon.alerts.text import NAME_MAX, instant, text_of
@@ -15,6 +15,8 @@ _KEY_MAX = 255
 _RESEND_S = 60.0
 _FORGOTTEN_AFTER_NS = 4 * int(_RESEND_S) * 10**9
 """As Prometheus does: an alert that is not sent again ends by itself, but not before four were missed."""
+
+_NO_ALARM = ENDS | {State.DIGEST}
 
 
 @dataclass(frozen=True)
@@ -27,29 +29,36 @@ class Alertmanager:
 
     def payload(self, message: Message, now_ns: int) -> Request:
         """See `Sender`."""
-        text = text_of(message)
-        links = dict(text.links)
-        ends_at_ns = message.at_ns if message.state is State.RESOLVED else now_ns + _FORGOTTEN_AFTER_NS
-        alert: dict[str, Any] = {
-            "labels": _labels(message),
-            "annotations": {
-                "summary": text.title,
-                "description": "\n".join(map(str, text.lines)),
-                "incident": text.where,
-                **{f"{name}_url": address for name, address in text.links},
-            },
-            "startsAt": instant(min(message.started_at_ns, ends_at_ns)),  # the other way round it is refused
-            "endsAt": instant(ends_at_ns),
-        }
-        if "page" in links:
-            alert["generatorURL"] = links["page"]
+        alerts = []
+        if message.risen_from is not None:  # another severity is another alert
+            alerts.append(_alert(replace(message, severity=message.risen_from), message.at_ns))
+        over = message.state in _NO_ALARM
+        alerts.append(_alert(message, message.at_ns if over else now_ns + _FORGOTTEN_AFTER_NS))
         return Request(
-            f"{self.destination.url.rstrip('/')}/api/v2/alerts", json_body([alert]), _login(self.destination.key)
+            f"{self.destination.url.rstrip('/')}/api/v2/alerts", json_body(alerts), _login(self.destination.key)
         )
 
     def outcome(self, response: Response) -> Outcome:
         """See `Sender`."""
         return outcome_by_status(response, self.destination)
+
+
+def _alert(message: Message, ends_at_ns: int) -> dict[str, Any]:
+    text = text_of(message)
+    links = dict(text.links)
+    page = {"generatorURL": links["page"]} if "page" in links else {}
+    return {
+        "labels": _labels(message),
+        "annotations": {
+            "summary": text.title,
+            "description": "\n".join(map(str, text.lines)),
+            "incident": text.where,
+            **{f"{name}_url": address for name, address in text.links},
+        },
+        "startsAt": instant(min(message.started_at_ns, ends_at_ns)),  # the other way round it is refused
+        "endsAt": instant(ends_at_ns),
+        **page,
+    }
 
 
 def _labels(message: Message) -> dict[str, str]:

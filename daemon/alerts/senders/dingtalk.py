@@ -15,6 +15,7 @@ from cyclewatch.daemon.alerts.shorten import backslashed, shortened
 from cyclewatch.daemon.alerts.text import text_of
 
 _LINE_MAX = 500
+_LINES_MAX = 2500
 _WAITS_S = {130101: 600.0, 410100: 600.0}
 """How long a robot that was too fast is shut out."""
 
@@ -41,9 +42,10 @@ class DingTalk:
     def payload(self, message: Message, now_ns: int) -> Request:
         """See `Sender`."""
         text = text_of(message)
+        most = _LINES_MAX // len(text.lines)
         paragraphs = [
             f"### {shortened(text.title, _LINE_MAX, _escaped)}",
-            *(f"**{line.label}** {shortened(line.text, _LINE_MAX, _escaped)}" for line in text.lines),
+            *(f"**{line.label}** {shortened(line.text, most, _escaped)}" for line in text.lines),
             shortened(text.where, _LINE_MAX, _escaped),
             *([" · ".join(f"[{name}]({address})" for name, address in text.links)] if text.links else []),
         ]

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response, Retry, outcome_by_status, waiting_s
-from cyclewatch.daemon.alerts.message import Message, Severity, State
+from cyclewatch.daemon.alerts.message import OVER, Message, Severity
 from cyclewatch.daemon.alerts.senders.sender import Rate, json_body
 from cyclewatch.daemon.alerts.shorten import backslashed, shortened
 from cyclewatch.daemon.alerts.text import instant, text_of
 
-_LINE_MAX = 450
-"""Five of these and three links fit into the 4,096 characters of a description."""
+_LINES_MAX = 2250
+"""All lines together and three links fit into the 4,096 characters of a description."""
 
 _TITLE_MAX = 256
 _COLOURS = {Severity.CRITICAL: 0xC0392B, Severity.WARNING: 0xE67E22, Severity.INFO: 0x3498DB}
@@ -31,7 +31,8 @@ class Discord:
     def payload(self, message: Message, now_ns: int) -> Request:  # noqa: ARG002 (no signature)
         """See `Sender`."""
         text = text_of(message)
-        lines = [f"**{line.label}** {shortened(line.text, _LINE_MAX, _escaped)}" for line in text.lines]
+        most = _LINES_MAX // len(text.lines)
+        lines = [f"**{line.label}** {shortened(line.text, most, _escaped)}" for line in text.lines]
         links = " · ".join(f"[{name}]({address})" for name, address in text.links)
         body = {
             "allowed_mentions": {"parse": []},
@@ -39,7 +40,7 @@ class Discord:
                 {
                     "title": shortened(text.title, _TITLE_MAX, _escaped),
                     "description": "\n".join([*lines, *([links] if links else [])]),
-                    "color": _GREEN if message.state is State.RESOLVED else _COLOURS[message.severity],
+                    "color": _GREEN if message.state in OVER else _COLOURS[message.severity],
                     "timestamp": instant(message.at_ns),
                     "footer": {"text": text.where},
                 }

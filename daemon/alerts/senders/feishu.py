@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response
-from cyclewatch.daemon.alerts.message import Message, Severity, State
+from cyclewatch.daemon.alerts.message import OVER, Message, Severity
 from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, outcome_by_code
 from cyclewatch.daemon.alerts.text import text_of
 
@@ -35,7 +35,7 @@ class Feishu:
     def payload(self, message: Message, now_ns: int) -> Request:
         """See `Sender`."""
         text = text_of(message)
-        colour = "green" if message.state is State.RESOLVED else _COLOURS[message.severity]
+        colour = "green" if message.state in OVER else _COLOURS[message.severity]
         elements: list[dict[str, Any]] = [{"tag": "div", "text": _plain(str(line))} for line in text.lines]
         if text.links:
             buttons = [

@@ -14,7 +14,14 @@ URL = "https://events.pagerduty.com/v2/enqueue"
 """Accounts in the EU have events.eu.pagerduty.com."""
 
 _KEY_MAX = 255
-_ACTIONS = {State.ACKNOWLEDGED: "acknowledge", State.RESOLVED: "resolve"}
+_ACTIONS = {
+    State.ACKNOWLEDGED: "acknowledge",
+    State.RESOLVED: "resolve",
+    State.ACCEPTED: "resolve",
+    State.EXPECTED: "resolve",
+    State.DIGEST: "resolve",
+}
+"""Of what is no alarm nobody is paged: where there is no such incident, `resolve` does nothing."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from cyclewatch.daemon.alerts.shorten import shortened
 from cyclewatch.daemon.alerts.text import text_of
 
 _LINE_MAX = 500
-"""Five of these fit into the 3,000 characters of a section, with what escapes add."""
+_LINES_MAX = 2500
+"""All lines together fit into the 3,000 characters of a section, with what escapes add."""
 
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
@@ -27,7 +28,8 @@ class Slack:
     def payload(self, message: Message, now_ns: int) -> Request:  # noqa: ARG002 (no signature)
         """See `Sender`."""
         text = text_of(message)
-        lines = [f"*{line.label}* {shortened(line.text, _LINE_MAX, _escaped)}" for line in text.lines]
+        most = _LINES_MAX // len(text.lines)
+        lines = [f"*{line.label}* {shortened(line.text, most, _escaped)}" for line in text.lines]
         context = [
             shortened(text.where, _LINE_MAX, _escaped),
             *(f"<{address.replace('&', '&amp;')}|{name}>" for name, address in text.links),

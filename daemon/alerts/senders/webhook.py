@@ -16,11 +16,12 @@ from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response, outcom
 from cyclewatch.daemon.alerts.message import Message
 from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, stable_key
 from cyclewatch.daemon.alerts.shorten import shortened
-from cyclewatch.daemon.alerts.text import LINE_MAX, NAME_MAX, instant, safe_link, text_of
+from cyclewatch.daemon.alerts.text import LINE_MAX, NAME_MAX, TOLD_LINE_MAX, instant, safe_link, text_of
 
 _VERSION = 1
 _KEY_MAX = 255
 _EVIDENCE_MAX = 10
+_DIGEST_MAX = 40
 _PREFIX = "whsec_"
 
 
@@ -100,6 +101,11 @@ def _document(message: Message) -> dict[str, Any]:
             "subject": shortened(message.cause.subject, LINE_MAX),
             "evidence": [shortened(one, LINE_MAX) for one in message.cause.evidence[:_EVIDENCE_MAX]],
         },
+        "change": shortened(message.change, LINE_MAX),
+        "by": shortened(message.by, LINE_MAX),
+        "returns": message.returns,
+        "risen_from": None if message.risen_from is None else message.risen_from.value,
+        "digest": [shortened(one, TOLD_LINE_MAX) for one in message.digest[:_DIGEST_MAX]],
         "next_step": shortened(message.next_step, LINE_MAX),
         "command": shortened(message.command, LINE_MAX),
         "links": {

@@ -3,23 +3,35 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from alert_messages import MESSAGE, NOW_NS, URLS, sender
-from cyclewatch.daemon.alerts.message import Message, State, trial
+from cyclewatch.daemon.alerts.message import Message, Severity, State, trial
 from cyclewatch.daemon.alerts.text import text_of
+from cyclewatch.daemon.alerts.together import together
 
 GOLDEN = Path(__file__).parents[3] / "golden/alerts"
+
+
+CHANGES: dict[State, dict[str, Any]] = {
+    State.GROWN: {"severity": Severity.CRITICAL, "risen_from": Severity.WARNING, "effect": 0.31, "ci": (0.29, 0.33)},
+    State.ACKNOWLEDGED: {"by": "ann: I am on it"},
+    State.RESOLVED: {"at_ns": NOW_NS, "next_step": ""},
+    State.ACCEPTED: {"by": "ann: the new model is larger", "next_step": ""},
+    State.EXPECTED: {"severity": Severity.INFO, "by": "bob: SGLang 0.5.23", "next_step": ""},
+}
 
 
 def message(state: State) -> Message:
     """What is told of the same incident in `state`."""
     if state is State.TEST:
         return trial("oncall", "gpu-node-7", NOW_NS)
-    if state is State.RESOLVED:
-        return replace(MESSAGE, state=state, at_ns=NOW_NS, next_step="")
-    return replace(MESSAGE, state=state)
+    if state is State.DIGEST:
+        other = replace(message(State.RESOLVED), incident="13", targets=1, cause=None)
+        return together((other, MESSAGE), NOW_NS)
+    return replace(MESSAGE, state=state, **CHANGES.get(state, {}))
 
 
 def payloads(kind: str) -> str:
