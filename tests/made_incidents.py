@@ -3,8 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+from sqlalchemy import Connection, insert
+
 from cyclewatch.daemon.alerts.message import FirstCause, Severity
 from cyclewatch.daemon.incidents.incident import Finding, Incident, IncidentState, Member
+from cyclewatch.daemon.store.models import RegressionRow, RunRow
 
 SECOND = 10**9
 MINUTE = 60 * SECOND
@@ -61,3 +64,40 @@ def finding(key: str = "r1", **changes: Any) -> Finding:
         **changes,
     }
     return Finding(key, **values)
+
+
+def keep_regressions(connection: Connection, *keys: str, **changes: Any) -> None:
+    """Store open regressions of 12 % of one run, one for each key."""
+    run = {
+        "key": f"run of {keys}",
+        "node": "node",
+        "target": "server",
+        "started_at_ns": START_NS - 10 * MINUTE,
+        "last_seen_ns": START_NS,
+        "fingerprint": "f00d",
+        "version": "0.5.23",
+        "model": "tiny",
+        "arguments": {},
+    }
+    number = connection.execute(insert(RunRow).values(run).returning(RunRow.id)).scalar_one()
+    values = {
+        "run_id": number,
+        "target": "server",
+        "rank": "tp0",
+        "phase": "decode",
+        "state": "open",
+        "direction": "slower",
+        "kind": "level",
+        "started_at_ns": START_NS,
+        "detected_at_ns": START_NS + 40 * SECOND,
+        "effect": 0.12,
+        "ci_low": 0.1,
+        "ci_high": 0.14,
+        "probability": 0.9999,
+        "split": [{"part": "launch", "before_us": 4000.0, "after_us": 5000.0, "delta_us": 1000.0}],
+        "causes": [
+            {"rank": 1, "kind": POWER.kind, "subject": POWER.subject, "share": 0.9, "evidence": list(POWER.evidence)}
+        ],
+        **changes,
+    }
+    connection.execute(insert(RegressionRow), [{**values, "key": key} for key in keys])
