@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, and_, or_, select
 
 from cyclewatch.daemon.store.evidence import evidence_between, evidence_of
 from cyclewatch.daemon.store.models import (
@@ -98,11 +98,17 @@ class StoreHistory:
         with self._engine.connect() as connection:
             return evidence_between(connection, rank, phase, before, after)
 
-    def regressions(self, *, all_directions: bool = False) -> list[RegressionView]:
-        """Stored regressions, newest first; improvements too where asked for."""
-        query = select(RegressionRow.__table__).order_by(RegressionRow.started_at_ns.desc(), RegressionRow.id.desc())
+    def regressions(
+        self, *, all_directions: bool = False, limit: int | None = None, before: int | None = None
+    ) -> list[RegressionView]:
+        """Stored regressions, newest first; improvements too where asked for; those after number `before`."""
+        began, number = RegressionRow.started_at_ns, RegressionRow.id
+        query = select(RegressionRow.__table__).order_by(began.desc(), number.desc()).limit(limit)
         if not all_directions:
             query = query.where(RegressionRow.direction == "slower")
+        if before is not None:
+            last = select(began).where(number == before).scalar_subquery()
+            query = query.where(or_(began < last, and_(began == last, number < before)))
         with self._engine.connect() as connection:
             return [_view(row) for row in connection.execute(query)]
 
