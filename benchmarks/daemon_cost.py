@@ -35,7 +35,8 @@ from ring_traffic import writers
 from cyclewatch.collectors.gpu.recording import RecordedDoor, Recording
 from cyclewatch.config.load import load_settings
 from cyclewatch.daemon.log import configure_logging
-from cyclewatch.daemon.server import Server, stop_on_signals
+from cyclewatch.daemon.server import Server
+from cyclewatch.daemon.signals import stop_on_signals
 
 RECORDING = Path(__file__).parent.parent / "tests/fixtures/nvml/h200.json"
 GPUS = 8

@@ -8,12 +8,13 @@ from pydantic import BaseModel
 
 from cyclewatch.config.alerts import Alerts, Sink
 from cyclewatch.config.routes import Route
+from cyclewatch.config.section import Section
 from cyclewatch.config.settings import Settings, Target
 
 
 def settings_reference() -> str:
     """A TOML text with every key, its description and its default, all commented out."""
-    lines = ["# cyclewatch: every setting with its default.", ""]
+    lines = ["# cyclewatch: every setting with its default. A change needs a restart, where not said otherwise.", ""]
     sections = []
     for name, field in Settings.model_fields.items():
         if isinstance(field.default, BaseModel):
@@ -22,7 +23,8 @@ def settings_reference() -> str:
             lines += [f"# {field.description}", f"# {name} = {_toml(field.default)}", ""]
     lines += _example("[[targets]]", Target)
     for name, model in sections:
-        lines += ["", f"# {_meaning(model)}", f"[{name}]", *_keys(model)]
+        reloads = " Read again on SIGHUP." if issubclass(model, Section) and model.reloads else ""
+        lines += ["", f"# {_meaning(model)}{reloads}", f"[{name}]", *_keys(model)]
         if model is Alerts:
             lines += ["", *_example("[alerts.sinks.NAME]", Sink), "", *_example("[[alerts.routes]]", Route)]
     return "\n".join(lines) + "\n"

@@ -5,7 +5,7 @@ that does not exist is an error that names it: a misspelt setting must never pas
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, HttpUrl
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -111,6 +111,8 @@ class Windows(Section):
 
 class Detection(Section):
     """When a change counts as a regression."""
+
+    reloads: ClassVar[bool] = True
 
     reference_s: Seconds = Field(default=600.0, description="Seconds of traffic that make the baseline.")
     warmup_s: Annotated[float, Field(ge=0, le=86_400)] = Field(
@@ -218,6 +220,8 @@ class Store(Section):
 
 class Log(Section):
     """What the daemon writes about itself."""
+
+    reloads: ClassVar[bool] = True
 
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is written."

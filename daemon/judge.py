@@ -52,6 +52,19 @@ class Judge:
         self._changed: dict[str, SeriesWatch] = {}
         self.phases: dict[str, PhaseState] = {}
 
+    def take_parameters(self, parameters: Parameters, rings: Collection[RingTrack]) -> None:
+        """Judge by other parameters from the next window on; every watch goes on from its state, as after a restart."""
+        self._parameters = parameters
+        renewed: dict[str, SeriesWatch] = {}
+        for track in rings:
+            for phase, watch in track.watches.items():
+                key = watch.key.text
+                renewed[key] = renewed.get(key) or watch.with_parameters(parameters)
+                track.watches[phase] = renewed[key]
+        self._changed = {
+            key: renewed.get(key) or watch.with_parameters(parameters) for key, watch in self._changed.items()
+        }
+
     def states(self) -> dict[str, Mapping[str, Any]]:
         """Saved states of the watches that took windows since the last call, by their keys."""
         states: dict[str, Mapping[str, Any]] = {watch.key.text: watch.state() for watch in self._changed.values()}

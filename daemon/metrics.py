@@ -296,6 +296,12 @@ class Metrics:
             ("reason", "verdict"),
             registry=self.registry,
         )
+        self.reloads = Counter(
+            "cyclewatch_configuration_reloads",
+            "Times that the configuration was read again: applied, or refused since it was wrong.",
+            ("result",),
+            registry=self.registry,
+        )
         self.turn_seconds = Histogram(
             "cyclewatch_turn_duration_seconds",
             "Duration of one turn of the pipeline.",

@@ -30,18 +30,23 @@ class ServiceManager:
         self._feeds = watchdog_s > 0
         self._interval_s = watchdog_s / _FEEDS_PER_PERIOD if self._feeds else _STATUS_INTERVAL_S
         self._monotonic_s = monotonic_s
-        self._told_s = -float("inf")
+        self._told_s = 0.0
+        self._is_ready = False
         self._failed = False
 
     def ready(self, status: str) -> None:
-        """Say that the daemon does its work: after its start, and after a reload."""
+        """Say that the daemon does its work: by its first turn, and after a reload."""
+        self._is_ready = True
         self._told_s = self._monotonic_s()
         self._tell(["READY=1", f"STATUS={_one_line(status)}", *self._food()])
 
     def turned(self, status: Callable[[], str]) -> None:
         """The loop that does the work has turned; may be called as often as it does."""
-        now_s = self._monotonic_s()
-        if self._address and now_s - self._told_s >= self._interval_s:
+        if not self._address:
+            return
+        if not self._is_ready:
+            self.ready(status())
+        elif (now_s := self._monotonic_s()) - self._told_s >= self._interval_s:
             self._told_s = now_s
             self._tell([f"STATUS={_one_line(status())}", *self._food()])
 

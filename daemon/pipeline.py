@@ -84,6 +84,11 @@ class Pipeline:
         self._flushed_ns = 0
         self._checkpoint_ns = 0
 
+    def take_settings(self, settings: Settings) -> None:
+        """Judge by other settings of detection from the next window on; all else stays as it is."""
+        self._warmup_ns = int(settings.detection.warmup_s * 1e9)
+        self._judge.take_parameters(Parameters.of(settings.detection, settings.windows), self._rings.values())
+
     def take(self, sample: Sample, now: Now) -> None:
         """Take one sample; nothing is written before the next turn."""
         if isinstance(sample, CycleBatch):

@@ -1,14 +1,13 @@
 """The daemon itself: start, run, drain, stop."""
 
 import contextlib
+import os
 import queue
-import signal
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import structlog
@@ -20,16 +19,20 @@ from cyclewatch.collectors.records import CycleBatch, Sample
 from cyclewatch.collectors.registry import build_collectors, known_quantities
 from cyclewatch.collectors.runner import Outcome, Runner
 from cyclewatch.collectors.self_usage import RingProgress, Work
+from cyclewatch.config.load import ConfigError
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.clock import Clock, SystemClock
 from cyclewatch.daemon.control import Answer, ControlError, ControlServer
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.lock import only_daemon
+from cyclewatch.daemon.log import configure_logging
 from cyclewatch.daemon.metrics import Metrics, StoreState
+from cyclewatch.daemon.notify import ServiceManager
 from cyclewatch.daemon.pause import Pause
 from cyclewatch.daemon.pipeline import Pipeline
 from cyclewatch.daemon.probing.prober import Prober, Surroundings
 from cyclewatch.daemon.profiling.service import Profiling
+from cyclewatch.daemon.reload import reloaded
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.schedule import Schedule
 from cyclewatch.daemon.store.database import open_database
@@ -51,7 +54,7 @@ _CLOSE_S = 2.0
 
 
 class Server:
-    """One daemon. `run` blocks until `stop` is called or a signal arrives.
+    """One daemon. `run` blocks until `stop` is called or a signal arrives; `load` reads its configuration again.
 
     Raises:
         StoreError: the database cannot be opened.
@@ -59,8 +62,17 @@ class Server:
         LockError: another daemon runs with the same state directory.
     """
 
-    def __init__(self, settings: Settings, clock: Clock | None = None, nvml: NvmlDoor | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock | None = None,
+        nvml: NvmlDoor | None = None,
+        load: Callable[[], Settings] | None = None,
+    ) -> None:
         self.settings = settings
+        self._load = load or (lambda: settings)
+        self._reload_wanted = threading.Event()
+        self._manager = ServiceManager(os.environ)
         self.clock = clock or SystemClock()
         self.metrics = Metrics()
         self._should_exit = threading.Event()
@@ -119,6 +131,10 @@ class Server:
         """Ask `run` to drain and return; may be called from any thread or a signal handler."""
         self._should_exit.set()
 
+    def reload(self) -> None:
+        """Ask for the configuration to be read again; may be called from any thread or a signal handler."""
+        self._reload_wanted.set()
+
     def run(self) -> None:
         """Sample, judge and store until asked to stop; then drain."""
         with only_daemon(self.settings.state_dir):
@@ -141,7 +157,12 @@ class Server:
         try:
             while not self._should_exit.is_set():
                 self._work(self.clock.real_seconds(_TURN_S))
+                self._manager.turned(self._status)
+                if self._reload_wanted.is_set():
+                    self._reload_wanted.clear()
+                    self._reload()
         finally:
+            self._manager.stopping()
             self._drain()
 
     def _work(self, turn_s: float) -> None:
@@ -172,6 +193,38 @@ class Server:
         self.metrics.state.store = StoreState(self._writer.pending, self._writer.failures, self._writer.dropped)
         self._last_turn_s = time.monotonic()
         self._turns += 1
+
+    def _reload(self) -> None:
+        """Take over what can be changed while sampling goes on; a wrong configuration leaves all as it is."""
+        self._manager.reloading()
+        try:
+            wanted = reloaded(self.settings, self._load())
+        except ConfigError as error:
+            self.metrics.reloads.labels("refused").inc()
+            reason = "; ".join(str(error).splitlines())
+            log.error("the configuration is wrong; the one before holds", reason=reason)  # noqa: TRY400 (one line)
+        else:
+            self._apply(wanted.settings)
+            self.metrics.reloads.labels("applied").inc()
+            log.info("configuration read again", changed=list(wanted.changed), need_restart=list(wanted.waiting))
+        self._manager.ready(self._status())
+
+    def _apply(self, settings: Settings) -> None:
+        self.settings = settings
+        configure_logging(settings.log)
+        self.pipeline.take_settings(settings)
+        self.profiling.sampler.leave_alone(settings.detection.warmup_s)
+
+    def _status(self) -> str:
+        """One line for `systemctl status`."""
+        state, work = self.metrics.state, self._own_work()
+        servers = len({ring.target for ring in work.rings})
+        regressions = sum(phase.regression_open for phase in state.phases.values())
+        behind_s = max((ring.behind_s for ring in work.rings), default=0.0)
+        return (
+            f"servers watched: {servers}, series with an open regression: {regressions}, "
+            f"behind: {behind_s:.1f} s, batches waiting for the database: {self._writer.pending}"
+        )
 
     def _drain(self) -> None:
         """Judge what has been sampled, write what has been judged, close everything."""
@@ -298,24 +351,6 @@ class Server:
         if self._writer.pending > self.settings.store.max_pending // 2:
             return Health(good=False, reason=f"{self._writer.pending} batches wait for the database")
         return Health(good=True, reason="ready")
-
-
-@contextlib.contextmanager
-def stop_on_signals(server: Server) -> Iterator[None]:
-    """SIGTERM and SIGINT drain the server; a second one ends the process as usual. Handlers are put back."""
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        signal.signal(number, previous[signal.Signals(number)])
-        server.stop()
-
-    previous = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in previous:
-        signal.signal(number, handle)
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _boot_id(proc: Path) -> str:

@@ -95,6 +95,12 @@ class SeriesWatch:
             },
         }
 
+    def with_parameters(self, parameters: Parameters) -> "SeriesWatch":
+        """The same watch by other parameters, as if it had been saved and restored."""
+        renewed = SeriesWatch(self.key, parameters)
+        renewed.restore(self.state())
+        return renewed
+
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state.
 

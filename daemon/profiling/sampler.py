@@ -87,6 +87,10 @@ class Sampler:
         """Serve the channel, and take profiles from now on."""
         self._thread.start()
 
+    def leave_alone(self, warmup_s: float) -> None:
+        """Take no profile of a server in its first `warmup_s` seconds, from now on."""
+        self._policy = replace(self._policy, warmup_s=warmup_s)
+
     def stop(self, timeout_s: float) -> None:
         """Take no more; a profile under way is given up."""
         self._stopping.set()

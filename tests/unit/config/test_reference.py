@@ -51,9 +51,10 @@ def test_every_key_is_in_the_reference_with_its_description(key: str) -> None:
 
 @pytest.mark.parametrize("name", [name for name, field in Settings.model_fields.items() if KEYS.get(name) is None])
 def test_every_table_is_explained(name: str) -> None:
-    """The first line of its class."""
-    doc = type(Settings.model_fields[name].default).__doc__ or ""
-    assert f"# {doc.splitlines()[0]}\n[{name}]\n" in settings_reference()
+    """The first line of its class, and whether a running daemon takes it over."""
+    section = Settings.model_fields[name].default
+    reloads = " Read again on SIGHUP." if section.reloads else ""
+    assert f"# {section.__doc__.splitlines()[0]}{reloads}\n[{name}]\n" in settings_reference()
 
 
 def test_the_reference_as_it_stands_changes_nothing(tmp_path: Path) -> None:

@@ -55,12 +55,12 @@ def test_the_watchdog_is_fed_four_times_while_it_waits(tmp_path: Path) -> None:
     clock = Clock()
     with listening(tmp_path / "notify") as heard:
         manager = ServiceManager({"NOTIFY_SOCKET": heard.address, "WATCHDOG_USEC": "30000000"}, clock)
-        manager.ready("started")
-        for _ in range(60):
+        for _ in range(61):
             clock.at_s += 1.0
             manager.turned(lambda: "turning")
         manager.stopping()
         heard.wait_for("STOPPING")
+    assert heard.said("READY") == ["1"]
     assert heard.said("WATCHDOG") == ["1"] * (1 + 60 // 8)
 
 
@@ -74,6 +74,7 @@ def test_without_a_watchdog_only_the_status_is_told(tmp_path: Path) -> None:
         manager.stopping()
         heard.wait_for("STOPPING")
     assert heard.said("STATUS")[:-1] == ["turn 101", "turn 111", "turn 121"]
+    assert heard.said("READY") == ["1"]
     assert heard.said("WATCHDOG") == []
 
 

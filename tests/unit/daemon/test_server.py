@@ -22,7 +22,8 @@ from cyclewatch.collectors.runner import Outcome
 from cyclewatch.config.settings import Detection, Engine, Rings, Settings
 from cyclewatch.config.web import Web
 from cyclewatch.daemon.clock import ScaledClock
-from cyclewatch.daemon.server import Server, stop_on_signals
+from cyclewatch.daemon.server import Server
+from cyclewatch.daemon.signals import reload_on_hangup, stop_on_signals
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.unit import Unit
 from cyclewatch.daemon.web.server import WebError
@@ -276,7 +277,7 @@ def test_the_first_signal_stops_and_the_second_is_the_process_own(number: signal
     try:
         handler = signal.getsignal(number)
         server = Stopped()
-        with stop_on_signals(server):  # type: ignore[arg-type]
+        with stop_on_signals(server):
             signal.raise_signal(number)
             assert (server.stops, own) == (1, [])
             signal.raise_signal(number)
@@ -284,6 +285,23 @@ def test_the_first_signal_stops_and_the_second_is_the_process_own(number: signal
         assert signal.getsignal(number) is handler
     finally:
         signal.signal(number, before)
+
+
+def test_a_hangup_reloads_every_time() -> None:
+    """And afterwards the handler is as before."""
+
+    class Reloaded:
+        times = 0
+
+        def reload(self) -> None:
+            self.times += 1
+
+    handler, server = signal.getsignal(signal.SIGHUP), Reloaded()
+    with reload_on_hangup(server):
+        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGHUP)
+    assert server.times == 2
+    assert signal.getsignal(signal.SIGHUP) is handler
 
 
 @pytest.fixture(name="process")
