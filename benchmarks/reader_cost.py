@@ -65,6 +65,18 @@ class NoHistory:
         del run, phase, began_ns
         return Evidence(span_ns[0], rank, before=(), after=(), synchronous=synchronous)
 
+    def replaced_by(self, run: Run) -> list[Run]:
+        """Nothing ran before."""
+        del run
+        return []
+
+    def evidence_of_deployment(
+        self, replaced: Run, run: Run, rank: str, phase: str, span_ns: tuple[int, int]
+    ) -> Evidence:
+        """Nothing known."""
+        del replaced, run, phase
+        return Evidence(span_ns[0], rank, before=(), after=(), synchronous=True)
+
 
 def now() -> Now:
     """Both clocks."""

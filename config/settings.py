@@ -123,6 +123,11 @@ class Detection(Section):
         default=0.1,
         description="Smallest change reported of the slowest cycles (99th percentile) against the others, as a ratio.",
     )
+    min_deployment_effect: Ratio = Field(
+        default=0.03,
+        description="Smallest change reported of another version or other arguments against those before them, as a "
+        "ratio; two starts of the same server differ a little.",
+    )
     persistence_s: Seconds = Field(default=60.0, description="Seconds a change must last before it is reported.")
     false_alarms_per_hour: Annotated[float, Field(gt=0, le=10)] = Field(
         default=0.0003, description="False alarms allowed to one series: the noise of this hour taken for a change."

@@ -18,6 +18,8 @@ from cyclewatch.daemon.tracks import RingTrack
 from cyclewatch.daemon.watch import Findings, Found, SeriesKey, SeriesWatch
 from cyclewatch.detectors.attribution import Evidence
 from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.deployment import Reference
+from cyclewatch.detectors.watching.shift_watch import Kind
 from cyclewatch.detectors.watching.tracking import Regression, State
 from cyclewatch.detectors.windows import CellWindow, Window
 
@@ -35,6 +37,16 @@ class History(Protocol):
         self, run: Run, rank: str, phase: str, began_ns: int, span_ns: tuple[int, int], *, synchronous: bool
     ) -> Evidence:
         """What is known of the time before a regression began, and of the time at its present level, `span_ns`."""
+        ...
+
+    def replaced_by(self, run: Run) -> Sequence[Run]:
+        """The latest runs of the target's configurations before this one, with the same model; newest first."""
+        ...
+
+    def evidence_of_deployment(
+        self, replaced: Run, run: Run, rank: str, phase: str, span_ns: tuple[int, int]
+    ) -> Evidence:
+        """What is known of the end of a configuration, and of the time of the one that replaced it, `span_ns`."""
         ...
 
 
@@ -92,6 +104,8 @@ class Judge:
                 unit.levels += [
                     StoredLevel(run.key, track.rank, phase.value, level, suspected=False) for level in verdict.baseline
                 ]
+                found += self._deployed(track, watch, verdict.reference, start_ns)
+            found += watch.look_again(start_ns)
             suspected = verdict.suspicion is not None
             self._board.judged(
                 track.batch.ring.key, now.monotonic_ns, settled=watch.detector.settled, suspected=suspected
@@ -114,6 +128,42 @@ class Judge:
                 stages_s=_mean_stages_s(cells),
                 regressions_began_s={one.kind.value: one.started_at_ns / 1e9 for one in watch.open_regressions()},
             )
+
+    def _deployed(self, track: RingTrack, watch: SeriesWatch, reference: Reference, start_ns: int) -> list[Found]:
+        """What a new configuration, whose baseline has just come to stand, changed against the one before it."""
+        replaced = self._replaced(track, watch.key.phase)
+        if replaced is None:
+            return []
+        before, of_before = replaced
+        found = watch.succeed(of_before, reference, start_ns)
+        log.info(
+            "held against the configuration before",
+            target=track.run.target,
+            rank=track.rank,
+            phase=watch.key.phase,
+            before=before.version,
+            after=track.run.version,
+            effect="no more than noise" if found is None else f"{found.change.effect:+.1%}",
+        )
+        return [] if found is None else [found]
+
+    def _replaced(self, track: RingTrack, phase: str) -> tuple[Run, SeriesWatch] | None:
+        """The last configuration before this one whose series has a baseline, and its watch."""
+        try:
+            for run in self._history.replaced_by(track.run):
+                key = SeriesKey(run.target, track.rank, phase, run.fingerprint)
+                state = self._history.detector_state(key.text)
+                if state is None:
+                    continue
+                watch = SeriesWatch(key, self._parameters)
+                watch.restore(state)
+                if watch.detector.settled:
+                    return run, watch
+        except SQLAlchemyError as error:
+            log.warning("the store does not answer; nothing before is known", reason=reason_of(error))
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("the baseline of the configuration before is unusable", reason=str(error))
+        return None
 
     def _watch(self, track: RingTrack, rings: Collection[RingTrack], phase: str, unit: Unit) -> SeriesWatch | None:
         """The watch of this series: the one in use before a restart of the server, or as it was saved.
@@ -166,9 +216,15 @@ class Judge:
         """What is behind a regression, as far as is known by now."""
         began_ns, span_ns = one.regression.started_at_ns, (one.change.started_at_ns, one.change.detected_at_ns)
         try:
-            evidence = self._history.evidence(
-                track.run, track.rank, phase, began_ns, span_ns, synchronous=track.synchronous
-            )
+            if one.regression.kind is Kind.DEPLOYMENT:
+                replaced = self._replaced(track, phase)
+                if replaced is None:
+                    return Findings()
+                evidence = self._history.evidence_of_deployment(replaced[0], track.run, track.rank, phase, span_ns)
+            else:
+                evidence = self._history.evidence(
+                    track.run, track.rank, phase, began_ns, span_ns, synchronous=track.synchronous
+                )
         except SQLAlchemyError as error:
             log.warning("the store does not answer; the cause is not shown", reason=reason_of(error))
             return Findings()

@@ -1,16 +1,19 @@
 """One watched series: its detector, its open regression, and their saved state."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cyclewatch.collectors.records import Records
 from cyclewatch.detectors.phases import Phase
-from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.decision import Parameters, left_over
+from cyclewatch.detectors.watching.deployment import Reference, deployment_change
 from cyclewatch.detectors.watching.series import SeriesDetector, Verdict
 from cyclewatch.detectors.watching.shift_watch import Change, Kind
 from cyclewatch.detectors.watching.tracking import Regression, Tracker
 from cyclewatch.detectors.windows import CellWindow
+
+_LOOK_AGAIN_NS = 300 * 10**9
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class SeriesWatch:
 
     def __init__(self, key: SeriesKey, parameters: Parameters) -> None:
         self.key = key
+        self._parameters = parameters
         self.detector = SeriesDetector(Phase(key.phase), parameters)
         self._trackers = {kind: Tracker(key.text, parameters) for kind in Kind}
         self._findings: dict[Kind, Findings] = {}
@@ -70,8 +74,53 @@ class SeriesWatch:
     def update(self, start_ns: int, cycles: Records, cells: Sequence[CellWindow]) -> tuple[Verdict, list[Found]]:
         """Take one window; the regressions that are new or altered by it."""
         verdict = self.detector.update(start_ns, cycles, cells)
-        found = [Found(change, self._trackers[change.kind].update(change)) for change in verdict.changes]
+        found = [self._track(change) for change in verdict.changes]
+        found += [self._track(replace(one, kind=Kind.DEPLOYMENT)) for one in verdict.changes if self._makes_good(one)]
         return verdict, found
+
+    def succeed(self, before: "SeriesWatch", reference: Reference, at_ns: int) -> Found | None:
+        """What this configuration, whose baseline was made of `reference`, changed against the one before it."""
+        after = before.detector.pace_of(reference)
+        if after is None:
+            return None
+        change = deployment_change(
+            before.detector.pace(),
+            after,
+            self._parameters,
+            started_at_ns=reference[0][0],
+            detected_at_ns=at_ns + self._parameters.window_ns,
+        )
+        return None if change is None else self._track(change)
+
+    def look_again(self, at_ns: int) -> list[Found]:
+        """A slower deployment once more, some minutes after it was found: by then there is a profile of it."""
+        slower = self._trackers[Kind.DEPLOYMENT].open
+        if slower is None or not 0 <= at_ns - slower.detected_at_ns - _LOOK_AGAIN_NS < self._parameters.window_ns:
+            return []
+        change = Change(
+            direction=slower.direction,
+            started_at_ns=slower.started_at_ns,
+            detected_at_ns=at_ns + self._parameters.window_ns,
+            before=slower.base,
+            after=slower.level,
+            effect=slower.effect,
+            ci=slower.ci,
+            probability=slower.probability,
+            windows_after=(at_ns - slower.started_at_ns) // self._parameters.window_ns,
+            kind=Kind.DEPLOYMENT,
+            measured_again=True,
+        )
+        return [Found(change, slower)]
+
+    def _track(self, change: Change) -> Found:
+        return Found(change, self._trackers[change.kind].update(change))
+
+    def _makes_good(self, change: Change) -> bool:
+        """Whether a change takes back what the configuration had made slower."""
+        slower = self._trackers[Kind.DEPLOYMENT].open
+        if slower is None or change.kind is not Kind.LEVEL or change.measured_again:
+            return False
+        return not left_over(change.after, slower.base, slower.level, self._parameters)
 
     def findings(self, kind: Kind) -> Findings:
         """What is known of the cause of the latest regression of a kind."""
@@ -110,7 +159,8 @@ class SeriesWatch:
         """
         self.detector.restore(state["detector"])
         for kind, tracker in self._trackers.items():
-            tracker.restore(state["regressions"][kind.value])
+            if kind.value in state["regressions"]:  # those of earlier releases have no deployments
+                tracker.restore(state["regressions"][kind.value])
         self._findings = {
             Kind(kind): Findings(tuple(one["split"]), tuple(one["causes"])) for kind, one in state["findings"].items()
         }

@@ -8,6 +8,7 @@ _KINDS = {
     "level": "a step of the median cycle",
     "tail": "the slowest cycles against the others",
     "drift": "slowly, against a day that was pinned",
+    "deployment": "another version or other arguments, against those before them at the same load",
 }
 
 

@@ -7,7 +7,7 @@ every 2 s, and 8 ranks, SQLite takes about 0.1 s for a minute after the change, 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from cyclewatch.collectors.records import NODE
 from cyclewatch.daemon.profiling.decide import Reason
@@ -20,6 +20,7 @@ from cyclewatch.daemon.store.stretches import Stretch, cycles_in, levels_in, ran
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import Event, Evidence, RankCycles, Trace
 from cyclewatch.detectors.kernels.comparison import ProfileComparison, compare_profiles
+from cyclewatch.detectors.watching.online import Direction
 from cyclewatch.detectors.watching.shift_watch import Kind
 
 _CYCLES_NS = 600 * 10**9
@@ -71,6 +72,31 @@ def evidence_of(
     )
 
 
+def evidence_of_deployment(
+    connection: Connection, replaced: Run, run: Run, rank: str, phase: str, span_ns: tuple[int, int]
+) -> Evidence:
+    """What is known of the last ten minutes of a configuration and of the time of the next one, `span_ns` (UTC).
+
+    What had already been slowed by something else when it was replaced is left out.
+    """
+    until_ns = _last_window_ns(connection, replaced, rank, phase, span_ns[0]) + 1
+    slowed = (
+        select(func.min(RegressionRow.started_at_ns))
+        .join(RunRow, RunRow.id == RegressionRow.run_id)
+        .where(
+            *_series(replaced, rank, phase),
+            RegressionRow.direction == Direction.SLOWER.value,
+            RegressionRow.started_at_ns < until_ns,
+            func.coalesce(RegressionRow.ended_at_ns, until_ns) >= until_ns,
+        )
+    )
+    until_ns = connection.execute(slowed).scalar() or until_ns
+    since_ns = min(_last_change_ns(connection, replaced, rank, phase, until_ns), until_ns - _LEAST_NS)
+    before = Stretch(run.target, max(since_ns, until_ns - _CYCLES_NS), until_ns, replaced.fingerprint)
+    after = Stretch(run.target, span_ns[0], min(span_ns[1], span_ns[0] + _CYCLES_NS) + 1, run.fingerprint)
+    return evidence_between(connection, rank, phase, before, after)
+
+
 def evidence_between(connection: Connection, rank: str, phase: str, before: Stretch, after: Stretch) -> Evidence:
     """The same of any two stretches of time, of one server or of two.
 
@@ -118,7 +144,8 @@ def _evidence(
         before=old[rank],
         after=new[rank],
         synchronous=synchronous,
-        levels=levels_in(connection, rank, phase, before, after),
+        # Those of two configurations are held against two models, and tell nothing of a change from one to the other.
+        levels=levels_in(connection, rank, phase, before, after) if before.fingerprint == after.fingerprint else None,
         traces=[
             *(one for one in traces if not one.name.startswith("probe.")),
             *probes_around(connection, before, after),
@@ -194,17 +221,21 @@ def _last_change_ns(connection: Connection, run: Run, rank: str, phase: str, beg
         query = (
             select(func.max(column))
             .join(RunRow, RunRow.id == RegressionRow.run_id)
-            .where(
-                RunRow.target == run.target,
-                RunRow.fingerprint == run.fingerprint,
-                RegressionRow.rank == rank,
-                RegressionRow.phase == phase,
-                RegressionRow.kind == Kind.LEVEL.value,
-                column < began_ns,
-            )
+            .where(*_series(run, rank, phase), column < began_ns)
         )
         changed.append(connection.execute(query).scalar() or 0)
     return max(changed)
+
+
+def _series(run: Run, rank: str, phase: str) -> tuple[ColumnElement[bool], ...]:
+    """What holds of the steps of a series that were found."""
+    return (
+        RunRow.target == run.target,
+        RunRow.fingerprint == run.fingerprint,
+        RegressionRow.rank == rank,
+        RegressionRow.phase == phase,
+        RegressionRow.kind == Kind.LEVEL.value,
+    )
 
 
 def _last_window_ns(connection: Connection, run: Run, rank: str, phase: str, at_ns: int) -> int:

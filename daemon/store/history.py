@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, and_, or_, select
 
-from cyclewatch.daemon.store.evidence import evidence_between, evidence_of
+from cyclewatch.daemon.store.evidence import evidence_between, evidence_of, evidence_of_deployment
 from cyclewatch.daemon.store.models import (
     ChangeEventRow,
     DetectorStateRow,
@@ -20,6 +20,9 @@ from cyclewatch.daemon.store.run_rows import run_of
 from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import RingPosition, Run, StoredFact
 from cyclewatch.detectors.attribution import Evidence
+
+_REPLACED_MAX = 5
+"""How far back the configuration before is looked for: one that ended before it had a baseline says nothing."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,30 @@ class StoreHistory:
         """What is known of the time before a regression began, and of the time at its present level, `span_ns`."""
         with self._engine.connect() as connection:
             return evidence_of(connection, run, rank, phase, began_ns, span_ns, synchronous=synchronous)
+
+    def evidence_of_deployment(
+        self, replaced: Run, run: Run, rank: str, phase: str, span_ns: tuple[int, int]
+    ) -> Evidence:
+        """What is known of the end of a configuration, and of the time of the one that replaced it, `span_ns`."""
+        with self._engine.connect() as connection:
+            return evidence_of_deployment(connection, replaced, run, rank, phase, span_ns)
+
+    def replaced_by(self, run: Run) -> list[Run]:
+        """The latest runs of the target's last configurations before this one, with the same model; newest first."""
+        query = (
+            select(RunRow.__table__)
+            .where(
+                RunRow.node == run.node,
+                RunRow.target == run.target,
+                RunRow.model == run.model,
+                RunRow.fingerprint != run.fingerprint,
+                RunRow.started_at_ns < run.started_at_ns,
+            )
+            .order_by(RunRow.started_at_ns.desc())
+            .limit(_REPLACED_MAX)
+        )
+        with self._engine.connect() as connection:
+            return [run_of(row) for row in connection.execute(query)]
 
     def evidence_between(self, rank: str, phase: str, before: Stretch, after: Stretch) -> Evidence:
         """What is known of two stretches of time, of one server or of two."""

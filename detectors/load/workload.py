@@ -133,10 +133,10 @@ class WorkloadModel:
                     for rows in (inside & (window == one) for one in seen)
                 ]
 
-    def residual(self, row: Row) -> float:
-        """Log of measured over expected of a row whose cell is known."""
-        design = self._design_of(row)
-        return row.log_ns - float(self._log_bound(design)[0]) - self.offsets[self._cell_of(row)]
+    def residual(self, row: Row) -> float | None:
+        """Log of measured over expected of a row; None where its load is not known."""
+        offset = self.offsets.get(self._cell_of(row))
+        return None if offset is None else row.log_ns - float(self._log_bound(self._design_of(row))[0]) - offset
 
     def learn(self, cells: Iterable[CellWindow], windows: int, level: float) -> None:
         """Learn the offset of loads that were not in the reference, from their first `windows` windows.

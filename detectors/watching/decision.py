@@ -28,6 +28,7 @@ class Parameters:
     history_windows: int
     min_effect: float
     min_tail_effect: float
+    min_deployment_effect: float
     false_alarms_per_hour: float
     min_cycles: int
     window_ns: int
@@ -48,6 +49,7 @@ class Parameters:
             history_windows=max(count(detection.history_s), reference + persistence),
             min_effect=detection.min_effect,
             min_tail_effect=detection.min_tail_effect,
+            min_deployment_effect=detection.min_deployment_effect,
             false_alarms_per_hour=detection.false_alarms_per_hour,
             min_cycles=detection.min_cycles,
             window_ns=int(windows.length_s * 1e9),

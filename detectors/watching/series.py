@@ -5,7 +5,7 @@ that can be saved and restored, so that a restarted daemon comes to the same ver
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from cyclewatch.detectors.load.workload import WorkloadModel
 from cyclewatch.detectors.phases import Floats, Phase
 from cyclewatch.detectors.statistics.robust import autocorrelation
 from cyclewatch.detectors.watching.decision import Parameters
+from cyclewatch.detectors.watching.deployment import Pace, Reference
 from cyclewatch.detectors.watching.level_watch import Level, LevelWatch
 from cyclewatch.detectors.watching.online import Direction, Suspicion
 from cyclewatch.detectors.watching.saved import check_version
@@ -31,19 +32,23 @@ _TAIL_QUANTILE = 0.99
 _TAIL_CYCLES_MIN = 100
 """Fewest cycles of a window whose 99th percentile says something."""
 
+_KNOWN_LEAST = 0.5
+"""Part of the cycles of a window, and of the windows, whose load must be known to judge another configuration by it."""
+
 
 @dataclass(frozen=True)
 class Verdict:
     """What one window led to.
 
     `level` is that of the window once the baseline stands; with `settled` it stands, and `baseline` are the levels that
-    it was made of.
+    it was made of, `reference` the windows.
     """
 
     level: Level | None = None
     suspicion: Suspicion | None = None
     settled: bool = False
     baseline: tuple[Level, ...] = ()
+    reference: Reference = ()
     changes: tuple[Change, ...] = ()
     reason: str = ""
 
@@ -112,18 +117,30 @@ class SeriesDetector:
         if not watch.settled:  # loads that came too rarely to be known
             self._reference = self._reference[1:]
             return Verdict(reason="learning the baseline")
-        self._reference = []
+        reference, self._reference = self._reference, []
         self._levels = watch
-        return Verdict(settled=True, baseline=tuple(levels), reason="the baseline stands")
+        return Verdict(settled=True, baseline=tuple(levels), reference=reference, reason="the baseline stands")
 
-    def _rows_level(self, at_ns: int, rows: list[Row]) -> Level:
+    def pace(self) -> Pace:
+        """The level of the last windows, as far as nothing is known to have slowed them."""
+        return Pace(*self._levels.shifts.steady())
+
+    def pace_of(self, reference: Reference) -> Pace | None:
+        """The level of windows of another configuration, against this one; None where most of the load is unknown."""
+        levels = [self._rows_level(at_ns, rows) for at_ns, rows in reference]
+        known = [level for level in levels if level.known >= max(_KNOWN_LEAST * level.total, 1)]
+        if not known or len(known) < _KNOWN_LEAST * len(levels):
+            return None
+        return Pace(np.array([level.log_ratio for level in known]), np.array([level.doubt for level in known]))
+
+    def _rows_level(self, at_ns: int, rows: Sequence[Row]) -> Level:
         """Mean log ratio of a window over its known loads, weighted by cycles; of the tail the rows tell nothing."""
-        known = [row for row in rows if row.bucket in self.model.offsets]
+        judged = [(row, residual) for row in rows if (residual := self.model.residual(row)) is not None]
         total = sum(row.count for row in rows)
-        if not known:
+        if not judged:
             return _unknown(at_ns, total)
+        known, residuals = zip(*judged, strict=True)
         counts = [row.count for row in known]
-        residuals = [self.model.residual(row) for row in known]
         load = np.array([(row.batch_size, row.new_tokens, row.kv_tokens) for row in known]).T
         return replace(
             _unknown(at_ns, total),

@@ -57,6 +57,8 @@ class Kind(StrEnum):
     """The slowest cycles got slower than the others did."""
     DRIFT = "drift"
     """The level moved too slowly to be a step."""
+    DEPLOYMENT = "deployment"
+    """Another version or other arguments are slower than those before them."""
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,11 @@ class ShiftWatch:
     def level(self) -> float:
         """The level taken as normal at present."""
         return self._level
+
+    def steady(self) -> tuple[Floats, Floats]:
+        """Values, shape (n,), and doubts, shape (n, k), since the last change, less the slowdown that is open."""
+        slower = 0.0 if self._origin is None else self._level - self._origin
+        return self._recent.values - slower, self._recent.doubts
 
     def update(
         self,

@@ -48,7 +48,7 @@ def flagged_then() -> Regression:
         windows_after=15,
         kind=Kind.TAIL,
     )
-    tracker = Tracker(f"server|tp0|decode|{RUN.fingerprint}", Parameters(1, 1, 1, 0.02, 0.1, 0.1, 10, 5 * SECOND))
+    tracker = Tracker(f"server|tp0|decode|{RUN.fingerprint}", Parameters(1, 1, 1, 0.02, 0.1, 0.03, 0.1, 10, 5 * SECOND))
     return tracker.update(change)
 
 
