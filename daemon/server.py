@@ -37,9 +37,13 @@ from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.schedule import Schedule
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.incidents import IncidentStore
 from cyclewatch.daemon.store.probes import ProbeHistory
 from cyclewatch.daemon.store.profiles import ProfileHistory
 from cyclewatch.daemon.store.writer import StoreWriter
+from cyclewatch.daemon.web.api.access import access_or_nobody
+from cyclewatch.daemon.web.api.app import build_api
+from cyclewatch.daemon.web.api.resources import Resources
 from cyclewatch.daemon.web.app import Health, build_app
 from cyclewatch.daemon.web.server import WebServer
 
@@ -125,7 +129,11 @@ class Server:
         self._pause = Pause(self._hold, self._release)
         self._control = ControlServer(settings.state_dir, self._answer, self._answered)
         self._schedule = Schedule(self._runners, self.clock, self._missed, self._overdue)
-        self.web = WebServer(settings.web, build_app(self.metrics.page, self._healthy, self._ready))
+        api = build_api(
+            Resources(self.history, IncidentStore(engine), lambda: self.clock.now().wall_ns).operations(),
+            access_or_nobody(settings.web.token, os.environ),
+        )
+        self.web = WebServer(settings.web, build_app(self.metrics.page, self._healthy, self._ready, api))
 
     def stop(self) -> None:
         """Ask `run` to drain and return; may be called from any thread or a signal handler."""

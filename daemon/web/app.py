@@ -1,4 +1,4 @@
-"""/metrics for Prometheus, /healthz and /readyz for probes."""
+"""/metrics for Prometheus, /healthz and /readyz for probes, and the API."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,7 +8,10 @@ from prometheus_client.registry import Collector
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+from cyclewatch.daemon.web.api.app import PREFIX
 
 
 @dataclass(frozen=True)
@@ -19,8 +22,8 @@ class Health:
     reason: str
 
 
-def build_app(page: Collector, healthy: Callable[[], Health], ready: Callable[[], Health]) -> Starlette:
-    """The application; it only reads."""
+def build_app(page: Collector, healthy: Callable[[], Health], ready: Callable[[], Health], api: ASGIApp) -> Starlette:
+    """The application; but for `api`, it only reads."""
 
     def metrics(request: Request) -> Response:
         encode, content_type = choose_encoder(request.headers.get("accept", ""))
@@ -38,5 +41,6 @@ def build_app(page: Collector, healthy: Callable[[], Health], ready: Callable[[]
             Route("/metrics", metrics),
             Route("/healthz", probe(healthy)),
             Route("/readyz", probe(ready)),
+            Mount(PREFIX, api),
         ]
     )

@@ -20,7 +20,7 @@ GOOD, BAD = Health(good=True, reason="ok"), Health(good=False, reason="the pipel
 def app(healthy: Health = GOOD, ready: Health = GOOD) -> Starlette:
     registry = CollectorRegistry()
     Gauge("cyclewatch_x", "A gauge.", registry=registry).set(3)
-    return build_app(registry, lambda: healthy, lambda: ready)
+    return build_app(registry, lambda: healthy, lambda: ready, Starlette())
 
 
 def get(application: Starlette, path: str, method: str = "GET", **headers: str) -> httpx.Response:
@@ -129,7 +129,7 @@ def test_a_probe_that_hangs_does_not_stop_the_page() -> None:
 
     registry = CollectorRegistry()
     slow: Callable[[], Health] = hang
-    with serving(Web(port=0), build_app(registry, slow, lambda: GOOD)) as server:
+    with serving(Web(port=0), build_app(registry, slow, lambda: GOOD, Starlette())) as server:
         asking = threading.Thread(target=lambda: httpx.get(f"{server.url}/healthz", timeout=6))
         asking.start()
         assert httpx.get(f"{server.url}/metrics", timeout=3).status_code == 200
