@@ -231,7 +231,10 @@ class Log(Section):
     level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="Least level that is written."
     )
-    format: Literal["console", "json"] = Field(default="console", description="Form of a line.")
+    format: Literal["console", "json"] = Field(
+        default="console",
+        description="Form of a line; where systemd's journal reads it, console gives entries with fields.",
+    )
 
 
 class Settings(BaseSettings):
