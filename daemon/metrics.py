@@ -296,6 +296,27 @@ class Metrics:
             ("reason", "verdict"),
             registry=self.registry,
         )
+        self.outbox_pending = Gauge(
+            "cyclewatch_outbox_pending", "Messages that wait to be sent.", ("sink",), registry=self.registry
+        )
+        self.outbox_oldest = Gauge(
+            "cyclewatch_outbox_oldest_pending_seconds",
+            "For how long the oldest of them has waited; 0 where none does.",
+            ("sink",),
+            registry=self.registry,
+        )
+        self.outbox_dead = Gauge(
+            "cyclewatch_outbox_dead",
+            "Messages that were given up; `cyclewatch outbox list --dead` shows them.",
+            ("sink",),
+            registry=self.registry,
+        )
+        self.deliveries = Counter(
+            "cyclewatch_deliveries",
+            "Attempts at sending: delivered, retried, refused, given_up.",
+            ("sink", "outcome"),
+            registry=self.registry,
+        )
         self.reloads = Counter(
             "cyclewatch_configuration_reloads",
             "Times that the configuration was read again: applied, or refused since it was wrong.",

@@ -33,3 +33,48 @@ class Entry:
     message: Message
     standing: Standing
     not_before_ns: int
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """An entry that may be sent now: the oldest of its thread that is not done. `attempts` counts those so far."""
+
+    number: int
+    thread: str
+    message: Message
+    attempts: int
+    created_at_ns: int
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """An attempt at sending, as rate limits see it.
+
+    `at_ns` is UTC and `monotonic_ns` the clock of the boot `boot`: both of its end, or of its beginning while it has
+    none. `wait_ns` is how long the sink was to be left alone after it.
+    """
+
+    at_ns: int
+    boot: str
+    monotonic_ns: int
+    wait_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Settled:
+    """What an attempt has come to: how the entry stands, when to try again, and why (one sentence without secrets)."""
+
+    standing: Standing
+    not_before_ns: int
+    wait_ns: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What waits for one sink: pending entries, since when (UTC nanoseconds, 0 for none), and dead ones."""
+
+    sink: str
+    pending: int
+    oldest_ns: int
+    dead: int

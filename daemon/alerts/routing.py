@@ -47,7 +47,7 @@ def _route(message: Message, cause: str, alerts: Alerts) -> Route:
     fitting = (
         route
         for route in alerts.routes
-        if (not route.severities or message.severity in route.severities)
+        if (not route.severities or message.severity.value in route.severities)
         and fnmatchcase(message.target, route.target)
         and fnmatchcase(cause, route.cause)
     )
@@ -55,7 +55,7 @@ def _route(message: Message, cause: str, alerts: Alerts) -> Route:
 
 
 def _is_no_page(message: Message, route: Route) -> bool:
-    return message.state is State.EXPECTED or message.severity in route.digest
+    return message.state is State.EXPECTED or message.severity.value in route.digest
 
 
 def _not_before_ns(message: Message, route: Route, alerts: Alerts, now_ns: int, *, pager: bool) -> int:
@@ -63,7 +63,7 @@ def _not_before_ns(message: Message, route: Route, alerts: Alerts, now_ns: int, 
     if message.severity is Severity.CRITICAL or (pager and message.state in _NEVER_HELD):
         return now_ns
     local = zone(alerts.time_zone)
-    if message.severity in route.digest and not pager:
+    if message.severity.value in route.digest and not pager:
         return next_at_ns(now_ns, time.fromisoformat(alerts.digest_at), local)
     if route.quiet_from:
         begin, end = time.fromisoformat(route.quiet_from), time.fromisoformat(route.quiet_until)

@@ -42,6 +42,10 @@ def small_state() -> Metrics:
     metrics.records_refused.labels("late").inc(4)
     metrics.regressions.labels("server").inc()
     metrics.suspicions.labels("server").inc(3)
+    metrics.outbox_pending.labels("oncall").set(2)
+    metrics.outbox_oldest.labels("oncall").set(12.5)
+    metrics.outbox_dead.labels("oncall").set(1)
+    metrics.deliveries.labels("oncall", "delivered").inc(4)
     metrics.state.store = StoreState(pending=2, failures=5, dropped=7)
     metrics.turn_seconds.observe(0.003)
     return metrics
