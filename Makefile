@@ -45,7 +45,7 @@ lint: $(VENV)/stamp ## check style, types and the order of the layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
-	$(BIN)/mypy tests benchmarks deploy/sglang-plugin/cyclewatch_sglang.py
+	$(BIN)/mypy tests benchmarks deploy/sglang-plugin/cyclewatch_sglang.py deploy/grafana
 	$(BIN)/lint-imports
 
 format: $(VENV)/stamp ## put the code into its form
