@@ -104,10 +104,15 @@ class CauseKind:
 
 @dataclass(frozen=True)
 class CausalGraph:
-    """All kinds by name, in the order in which those without a size are believed, and what the split shows."""
+    """All kinds by name, in the order in which those without a size are believed, and what the split shows.
+
+    `failures` are the kinds that show hardware to be failing, `next_steps` what to do about each, of `shown` too.
+    """
 
     kinds: Mapping[str, CauseKind]
     shown: tuple[str, ...]
+    failures: frozenset[str] = frozenset()
+    next_steps: Mapping[str, str] = field(default_factory=dict)
 
     @functools.cached_property
     def readings(self) -> frozenset[str]:
@@ -149,7 +154,7 @@ def parse_causes(document: Mapping[str, Any]) -> CausalGraph:
         CausesError: a key or a word is unknown or missing, a kind stands twice or is named and not there, or a cause
             follows from itself.
     """
-    _only(document, {"shown", "cause"}, "the file")
+    _only(document, {"shown", "failures", "next", "cause"}, "the file")
     shown = tuple(document.get("shown", ()))
     kinds: dict[str, CauseKind] = {}
     for table in document.get("cause", ()):
@@ -158,12 +163,14 @@ def parse_causes(document: Mapping[str, Any]) -> CausalGraph:
             raise CausesError(f"{kind.kind}: it stands twice")
         kinds[kind.kind] = kind
     names = (*kinds, *shown)
+    failures, next_steps = frozenset(document.get("failures", ())), dict(document.get("next", {}))
+    _only({**dict.fromkeys(failures), **next_steps}, set(names), "failures and next")
     kinds = {name: _resolved(kind, names) for name, kind in kinds.items()}
     try:
         TopologicalSorter(_edges(kinds)).prepare()
     except CycleError as error:
         raise CausesError(f"these follow from each other: {', '.join(error.args[1])}") from None
-    return CausalGraph(kinds, shown)
+    return CausalGraph(kinds, shown, failures, next_steps)
 
 
 def _edges(kinds: Mapping[str, CauseKind]) -> dict[str, tuple[str, ...]]:

@@ -28,6 +28,15 @@ def effects_table(graph: CausalGraph) -> str:
     return "| cause | what follows from it |\n|---|---|\n" + "".join(rows)
 
 
+def next_steps_table(graph: CausalGraph) -> str:
+    """What to do about each kind, and which kinds make an incident critical, in Markdown."""
+    rows = [
+        f"| `{name}` | {graph.next_steps.get(name, '-')} | {'yes' if name in graph.failures else ''} |\n"
+        for name in (*graph.kinds, *graph.shown)
+    ]
+    return "| kind | next step in a message | always critical |\n|---|---|---|\n" + "".join(rows)
+
+
 def _row(kind: CauseKind) -> str:
     shown = [_sign(sign) for sign in kind.sign] + [f"event `{one.kind}` of `{one.subject}`" for one in kind.event]
     size = f"that of {', '.join(f'`{name}`' for name in kind.through)}" if kind.through else _SIZES[kind.size]

@@ -11,6 +11,7 @@ from pydantic import Field, HttpUrl
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cyclewatch.config.alerts import Alerts
+from cyclewatch.config.incidents import Incidents
 from cyclewatch.config.section import Ratio, Seconds, Section
 from cyclewatch.config.web import Web
 
@@ -261,6 +262,7 @@ class Settings(BaseSettings):
     profiling: Profiling = Profiling()
     probe: Probe = Probe()
     store: Store = Store()
+    incidents: Incidents = Incidents()
     alerts: Alerts = Alerts()
     web: Web = Web()
     log: Log = Log()

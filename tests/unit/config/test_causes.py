@@ -11,7 +11,7 @@ from cyclewatch.collectors.records import STAGES
 from cyclewatch.collectors.registry import known_quantities
 from cyclewatch.config import causes as module
 from cyclewatch.config.causes import CausesError, causal_graph, parse_causes
-from cyclewatch.config.causes_reference import causes_table, effects_table
+from cyclewatch.config.causes_reference import causes_table, effects_table, next_steps_table
 
 SMALL: dict[str, Any] = {
     "shown": ["stage_launch_busy"],
@@ -54,7 +54,7 @@ def _with(change: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     ("change", "sentence"),
     [
         (lambda d: d["cause"][0].update(colour="red"), "heat: colour is not known; known are event, event_s"),
-        (lambda d: d.update(kinds=[]), "the file: kinds is not known; known are cause, shown"),
+        (lambda d: d.update(kinds=[]), "the file: kinds is not known; known are cause, failures, next, shown"),
         (lambda d: d["cause"][0].pop("subject"), "heat: subject is missing"),
         (lambda d: d["cause"][0].update(layer="cloud"), "heat: cloud is none of hardware, host"),
         (lambda d: d["cause"][0].update(size="big"), "heat: big is none of lost, lost_at_most"),
@@ -109,3 +109,10 @@ def test_the_page_of_causes_holds_the_graph() -> None:
     page = (Path(__file__).parents[3] / "docs/causes.md").read_text(encoding="utf-8")
     assert causes_table(causal_graph()) in page
     assert effects_table(causal_graph()) in page
+    assert next_steps_table(causal_graph()) in page
+
+
+def test_every_kind_has_a_next_step_that_fits_a_message() -> None:
+    graph = causal_graph()
+    assert set(graph.next_steps) == {*graph.kinds, *graph.shown}
+    assert all(0 < len(step) <= 120 for step in graph.next_steps.values())
