@@ -1,4 +1,4 @@
-"""The dashboard of cyclewatch itself: does it see everything, does it keep up, and what does it cost?"""
+"""The dashboard of cyclewatch itself: does it see everything, keep up, tell, and at what cost?"""
 
 from panels import Dashboard, Panel, Query, Row, Variable
 
@@ -156,6 +156,27 @@ _KEEPS_UP = Row(
     ),
 )
 
+_TELLS = Row(
+    "Does it tell?",
+    (
+        Panel(
+            "Messages not delivered",
+            "Waiting to be sent, and given up, by sink.",
+            "none",
+            [
+                Query(_own("cyclewatch_outbox_pending", "sink"), "{{sink}} waiting"),
+                Query(_own("cyclewatch_outbox_dead", "sink"), "{{sink}} given up"),
+            ],
+        ),
+        Panel(
+            "Attempts at sending",
+            "By sink and by what came of them, in a second.",
+            "short",
+            [Query(_rate("cyclewatch_deliveries_total", "sink, outcome"), "{{sink}} {{outcome}}")],
+        ),
+    ),
+)
+
 _COSTS = Row(
     "What does it cost?",
     (
@@ -193,8 +214,8 @@ _COSTS = Row(
 HEALTH = Dashboard(
     uid="cyclewatch-health",
     title="cyclewatch: its own health",
-    help="Does it see everything, does it keep up, and what does it cost?",
+    help="Does it see everything, keep up, tell, and at what cost?",
     variables=(Variable("instance", "Node", "label_values(cyclewatch_profiling_on, instance)"),),
     annotations=(),
-    rows=(_WELL, _KEEPS_UP, _COSTS),
+    rows=(_WELL, _KEEPS_UP, _TELLS, _COSTS),
 )
