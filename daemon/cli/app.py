@@ -9,6 +9,7 @@ from cyclewatch.daemon.cli import (
     demo,
     detect,
     doctor,
+    install,
     kernels,
     metrics,
     model,
@@ -37,6 +38,8 @@ app.command("compare", context_settings={"ignore_unknown_options": True})(compar
 app.command("detect")(detect.detect)
 app.command("backtest")(backtest.backtest)
 app.command("doctor")(doctor.doctor)
+app.command("install")(install.install)
+app.command("uninstall")(install.uninstall)
 app.command("kernels")(kernels.kernels)
 app.command("metrics")(metrics.metrics)
 app.command("probe")(probe.probe)

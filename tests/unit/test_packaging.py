@@ -12,6 +12,9 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("*/__init__.py"))
 """Top-level folders that are packages."""
 
+LINKS = {**{folder: f"../../{folder}" for folder in FOLDERS}, "systemd": "../../deploy/systemd"}
+"""What the package shows of the checkout, and where that is."""
+
 LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "dist", "build")
 
 
@@ -46,12 +49,12 @@ def test_there_are_the_four_folders() -> None:
     assert FOLDERS == ["collectors", "config", "daemon", "detectors"]
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_each_package_folder_has_its_link(folder: str) -> None:
+@pytest.mark.parametrize("folder", LINKS)
+def test_each_folder_has_its_link(folder: str) -> None:
     """Relative, so that it holds in every clone."""
     link = ROOT / "src/cyclewatch" / folder
     assert link.is_symlink()
-    assert link.readlink().as_posix() == f"../../{folder}"
+    assert link.readlink().as_posix() == LINKS[folder]
 
 
 def test_the_links_are_committed_as_links() -> None:
@@ -61,7 +64,7 @@ def test_the_links_are_committed_as_links() -> None:
     if answer.returncode or not answer.stdout:
         pytest.skip("not a git checkout")
     links = {line.split("/")[-1] for line in answer.stdout.splitlines() if line.startswith("120000")}
-    assert links == set(FOLDERS)
+    assert links == set(LINKS)
 
 
 def test_the_wheel_has_one_package_and_nothing_else_on_top(wheel: list[str]) -> None:
@@ -75,6 +78,12 @@ def test_the_wheel_has_every_file_of_a_folder(wheel: list[str], folder: str) -> 
     assert {name.removeprefix("cyclewatch/") for name in wheel if name.startswith(f"cyclewatch/{folder}/")} == shipped(
         folder
     )
+
+
+def test_the_wheel_has_what_is_installed_on_a_node(wheel: list[str]) -> None:
+    """`cyclewatch install` works where nothing but the wheel is."""
+    names = {name.rpartition("/")[2] for name in wheel if name.startswith("cyclewatch/systemd/")}
+    assert names == {path.name for path in (ROOT / "deploy/systemd").iterdir()}
 
 
 @pytest.mark.parametrize(

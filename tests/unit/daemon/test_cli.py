@@ -29,6 +29,8 @@ COMMANDS = (
     "compare",
     "status",
     "doctor",
+    "install",
+    "uninstall",
     "kernels",
     "metrics",
     "probe",
