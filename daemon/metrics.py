@@ -64,6 +64,9 @@ class StateCollector:
     readings: Sequence[Reading] = ()
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
     store: StoreState = StoreState()
+    incidents: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """How many are not over, by state and severity; none where another daemon tells of them."""
+
     profile_datagrams_refused: int = 0
 
     def collect(self) -> Iterator[Metric]:
@@ -72,6 +75,7 @@ class StateCollector:
         A target that is gone is gone from here too.
         """
         yield from self._store()
+        yield from self._incidents()
         yield CounterMetricFamily(
             "cyclewatch_profile_datagrams_refused",
             "Questions on Kineto's channel that got no answer.",
@@ -80,6 +84,17 @@ class StateCollector:
         yield from self._rings()
         yield from self._phases()
         yield from self._readings()
+
+    def _incidents(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            "cyclewatch_incidents",
+            "Incidents that are not over; of several daemons that share a database one tells of them, the others have 0.",
+            labels=("state", "severity"),
+        )
+        for state in ("open", "acknowledged", "silenced"):
+            for severity in ("critical", "warning", "info"):
+                family.add_metric((state, severity), self.incidents.get((state, severity), 0))
+        yield family
 
     def _phases(self) -> Iterator[Metric]:
         labels = ("target", "rank", "phase")
@@ -294,6 +309,12 @@ class Metrics:
             "cyclewatch_probes",
             "Probes, by what they were taken for and what they said of the machine.",
             ("reason", "verdict"),
+            registry=self.registry,
+        )
+        self.incident_messages = Counter(
+            "cyclewatch_incident_messages",
+            "What was told of incidents, however many sinks there are.",
+            ("state",),
             registry=self.registry,
         )
         self.outbox_pending = Gauge(

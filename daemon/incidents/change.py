@@ -14,7 +14,8 @@ AFTER_NS = 60 * 10**9
 
 _VALUE_MAX = 60
 _CHANGES_MAX = 3
-_RANKS = {"version": 0, "model": 1, "argument": 2, "environment": 3}
+CHANGE_KINDS = ("version", "model", "argument", "environment")
+"""Kinds of change events that tell what became another, in the order in which they are told."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +38,10 @@ def change_before(changes: Iterable[Change], node: str, target: str, began_ns: i
         for change in changes
         if change.node == node
         and change.target in {target, NODE}
-        and change.kind in _RANKS
+        and change.kind in CHANGE_KINDS
         and began_ns - BEFORE_NS <= change.at_ns <= began_ns + AFTER_NS
     ]
-    near.sort(key=lambda change: (_RANKS[change.kind], change.subject, -change.at_ns))
+    near.sort(key=lambda change: (CHANGE_KINDS.index(change.kind), change.subject, -change.at_ns))
     words = list(dict.fromkeys(_words(change) for change in near))
     more = f" and {len(words) - _CHANGES_MAX} more" if len(words) > _CHANGES_MAX else ""
     return "; ".join(words[:_CHANGES_MAX]) + more

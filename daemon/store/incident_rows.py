@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Select, insert, select, update
 
 from cyclewatch.daemon.alerts.message import FirstCause, Severity
-from cyclewatch.daemon.incidents.incident import Incident, IncidentState, Member, Note, Told
+from cyclewatch.daemon.incidents.incident import Act, Incident, IncidentState, Member, Note, Told
 from cyclewatch.daemon.store.incident_models import IncidentMemberRow, IncidentNoteRow, IncidentRow
 
 _OTHERWISE = {"number", "ci", "expectation", "members"}
@@ -48,6 +48,19 @@ def write_notes(connection: Connection, number: int, notes: Sequence[Note]) -> N
     """Add lines to the book of an incident."""
     if notes:
         connection.execute(insert(IncidentNoteRow), [{"incident_id": number, **asdict(note)} for note in notes])
+
+
+def last_by(connection: Connection, number: int, act: Act) -> Note | None:
+    """Who did that to an incident last, when, and why."""
+    row = IncidentNoteRow
+    query = (
+        select(row.at_ns, row.what, row.who, row.why)
+        .where(row.incident_id == number, row.what == act.value)
+        .order_by(row.id.desc())
+        .limit(1)
+    )
+    found = connection.execute(query).one_or_none()
+    return None if found is None else Note(*found)
 
 
 def _write_members(

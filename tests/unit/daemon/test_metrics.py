@@ -46,6 +46,8 @@ def small_state() -> Metrics:
     metrics.outbox_oldest.labels("oncall").set(12.5)
     metrics.outbox_dead.labels("oncall").set(1)
     metrics.deliveries.labels("oncall", "delivered").inc(4)
+    metrics.incident_messages.labels("opened").inc(2)
+    metrics.state.incidents = {("open", "critical"): 1, ("silenced", "info"): 2}
     metrics.state.store = StoreState(pending=2, failures=5, dropped=7)
     metrics.turn_seconds.observe(0.003)
     return metrics

@@ -68,7 +68,10 @@ def test_the_regressions_of_an_incident_have_numbers_as_far_as_they_are_kept(
         keep_regressions(connection, "another", "r1")
     gone = replace(MEMBER, regression="gone", rank="tp1")
     number = kept(engine, incident(members=(MEMBER, gone)))
-    assert store.regression_numbers(number) == {"r1": 2}
+    view = store.view(number, NOW_NS)
+    assert view is not None
+    assert view.numbers == {"r1": 2}
+    assert view.incident == store.incident(number)
 
 
 def test_what_is_stored_again_replaces_what_was_and_a_series_stays_one_member(
@@ -142,7 +145,7 @@ def test_a_number_that_is_none_is_no_incident(store: IncidentStore, number: int)
     assert store.notes(number) == []
     assert f"there is no incident {number}" in refusal(lambda: store.act(number, Act.RESOLVE, "ada", "", NOW_NS))
     assert f"there is no silence {number}:" in refusal(lambda: store.end_silence(number, "ada", NOW_NS))
-    assert store.regression_numbers(number) == {}
+    assert store.view(number, NOW_NS) is None
     assert f"there is no expectation {number}:" in refusal(lambda: store.end_expectation(number, "ada", NOW_NS))
 
 

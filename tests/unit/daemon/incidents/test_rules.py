@@ -1,6 +1,7 @@
 """How incidents are formed, told and ended: the rules, one by one."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_what_comes_back_long_after_is_another_incident() -> None:
         ({"effect": 0.01, "cause": FirstCause("gpu_xid", "XID 79")}, Severity.CRITICAL),
     ],
 )
-def test_severity_is_that_of_the_worst_and_of_failing_hardware(changes: dict[str, float], severity: Severity) -> None:
+def test_severity_is_that_of_the_worst_and_of_failing_hardware(changes: dict[str, Any], severity: Severity) -> None:
     (one,) = after(finding("r0", rank="tp7", effect=0.01), finding(**changes)).standing
     assert one.severity is severity
 
