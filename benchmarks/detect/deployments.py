@@ -78,13 +78,14 @@ def main() -> None:
     ]
     with Pool(options.workers) as pool:
         results = pool.map(play, tasks, chunksize=1)
-    print(f"seeds from {SEED}; {'noise':<12} {'slower by':>9} {'series':>7} {'found':>7} {'false':>6}  median effect")
+    print(f"seeds from {SEED}, two a run")
+    print(f"  {'noise':<12} {'slower by':>9} {'series':>7} {'found':>7} {'false':>6}  median effect")
     for noise, size in cells:
         effects = [effect for task, found in results if (task.noise, task.size) == (noise, size) for effect in found]
         true = [effect for effect in effects if effect is not None and effect > 0 and size > 0]
         false = sum(effect is not None for effect in effects) - len(true)
         said = f"{median(true):+.1%}" if true else ""
-        print(f"{'':21} {noise:<12} {size:9.0%} {len(effects):7} {len(true):7} {false:6}  {said}")
+        print(f"  {noise:<12} {size:9.0%} {len(effects):7} {len(true):7} {false:6}  {said}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""The real SGLang comes back with another argument, and slower: the daemon says so, and names the argument.
+
+What makes it slower is `/slow_down` right after its start, since an argument that surely makes this small server on a
+CPU slower is not known. From outside it is the same: a new configuration whose every step takes longer.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemon_process import Daemon
+from sglang_cpu.server import SGLangServer
+from sglang_cpu.traffic import Traffic
+from sglang_lab import WARM_UP_NS, RingTap, dose_s, ring_directory, sglang_environment, told
+
+pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.story, pytest.mark.timeout(1800)]
+
+DETECTION = {
+    "reference_s": 60,
+    "warmup_s": 5,
+    "min_effect": 0.15,
+    "min_deployment_effect": 0.15,
+    "persistence_s": 20,
+    "false_alarms_per_hour": 1,
+}
+CONCURRENCY = 4
+ARGUMENT = ["--schedule-conservativeness", "1.01"]
+rings = pytest.fixture(scope="module")(ring_directory)
+
+
+@pytest.fixture(name="server")
+def _server(rings: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SGLangServer]:
+    venv = sglang_environment("0.5.23")
+    environment = {"CYCLEWATCH_RING_DIR": str(rings), "CYCLEWATCH_RING_RECORDS": "4096"}
+    with SGLangServer(venv, "0.5.23", tmp_path_factory.mktemp("sglang"), extra_env=environment) as server:
+        yield server
+
+
+def test_a_slower_configuration_is_found_against_the_one_before(
+    server: SGLangServer, rings: Path, tmp_path: Path
+) -> None:
+    """Found once its baseline stands, with the size that the ring shows; over when the old pace is back."""
+    told(lambda directory: _deployment(server, rings, directory), tmp_path)
+
+
+def _deployment(server: SGLangServer, rings: Path, directory: Path) -> None:
+    server.restart([])
+    with RingTap(rings, CONCURRENCY) as tap, Daemon(directory, rings, DETECTION) as daemon:
+        with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=200):
+            began_ns = time.monotonic_ns() + WARM_UP_NS
+            daemon.wait_for(lambda: _settled(daemon), 150, "settled")
+            time.sleep(15)
+            ended_ns = time.monotonic_ns()
+        before_ms = tap.median_decode_ms(began_ns, ended_ns)
+        server.restart(ARGUMENT)
+        server.slow_down(dose_s(before_ms))
+        with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=400):
+            slow_ns = time.monotonic_ns() + WARM_UP_NS
+            with tap.judged_at_pace((began_ns, ended_ns), (slow_ns, 2**63)):
+                delay_s = daemon.wait_for(lambda: _is_open(daemon), 150, "found")
+            null_ns = time.monotonic_ns()
+            time.sleep(2)
+            (found,) = [one for one in daemon.regressions() if one["phase"] == "decode"]
+            truth = tap.median_decode_ms(slow_ns, null_ns) / before_ms - 1
+            said = f"found {found['effect']:+.1%} {found['ci']} after {delay_s:.0f} s"
+            print(f"truth {truth:+.1%}, {said}: {found['causes']}")
+            assert (found["kind"], found["state"]) == ("deployment", "open")
+            server.slow_down(None)
+            with tap.judged_at_pace((began_ns, ended_ns), (slow_ns, null_ns), (null_ns + 3 * 10**9, 2**63)):
+                assert found["effect"] == pytest.approx(truth, rel=0.25)
+                resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 150, "resolved")
+            print(f"resolved {resolved_s:.0f} s after the old pace was back")
+        assert "deployment" in [cause["kind"] for cause in found["causes"]]
+        assert "schedule_conservativeness" in str(found["causes"])
+
+
+def _settled(daemon: Daemon) -> bool:
+    phase = daemon.phase("decode")
+    return phase is not None and phase.baseline_progress == 1.0
+
+
+def _is_open(daemon: Daemon) -> bool:
+    phase = daemon.phase("decode")
+    return phase is not None and phase.regression_open
