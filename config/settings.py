@@ -13,6 +13,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from cyclewatch.config.alerts import Alerts
 from cyclewatch.config.incidents import Incidents
 from cyclewatch.config.section import Ratio, Seconds, Section
+from cyclewatch.config.store import Store
 from cyclewatch.config.web import Web
 
 
@@ -206,21 +207,6 @@ class Probe(Section):
     )
     max_gpu_load: Ratio = Field(
         default=0.5, description="Share of a GPU in use above which it is left alone, whoever asks."
-    )
-
-
-class Store(Section):
-    """Where samples are kept."""
-
-    url: str = Field(
-        default="",
-        description="SQLAlchemy address of the database; empty for cyclewatch.db in the state directory.",
-    )
-    max_pending: int = Field(
-        default=2000,
-        ge=10,
-        le=1_000_000,
-        description="Batches held in memory while the database does not answer.",
     )
 
 

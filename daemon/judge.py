@@ -151,7 +151,7 @@ class Judge:
         """The last configuration before this one whose series has a baseline, and its watch."""
         try:
             for run in self._history.replaced_by(track.run):
-                key = SeriesKey(run.target, track.rank, phase, run.fingerprint)
+                key = SeriesKey(run.target, track.rank, phase, run.fingerprint, run.node)
                 state = self._history.detector_state(key.text)
                 if state is None:
                     continue
@@ -170,7 +170,7 @@ class Judge:
 
         None where the store does not answer: a baseline that is only out of reach must not be learned anew.
         """
-        key = SeriesKey(track.run.target, track.rank, phase, track.run.fingerprint)
+        key = SeriesKey(track.run.target, track.rank, phase, track.run.fingerprint, track.run.node)
         in_use = (other.watches[phase] for other in rings if phase in other.watches)
         watch = next((one for one in in_use if one.key == key), None) or self._changed.get(key.text)
         if watch is None:

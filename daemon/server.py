@@ -21,6 +21,7 @@ from cyclewatch.collectors.runner import Outcome, Runner
 from cyclewatch.collectors.self_usage import RingProgress, Work
 from cyclewatch.config.load import ConfigError
 from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.alerting import Alerting
 from cyclewatch.daemon.clock import Clock, SystemClock
 from cyclewatch.daemon.control import Answer, ControlError, ControlServer
 from cyclewatch.daemon.environment import Environment
@@ -35,12 +36,11 @@ from cyclewatch.daemon.profiling.service import Profiling
 from cyclewatch.daemon.reload import reloaded
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.schedule import Schedule
-from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.incidents import IncidentStore
 from cyclewatch.daemon.store.probes import ProbeHistory
 from cyclewatch.daemon.store.profiles import ProfileHistory
-from cyclewatch.daemon.store.writer import StoreWriter
+from cyclewatch.daemon.store.start import open_store
 from cyclewatch.daemon.web.api.access import access_or_nobody
 from cyclewatch.daemon.web.api.app import build_api
 from cyclewatch.daemon.web.api.resources import Resources
@@ -86,16 +86,16 @@ class Server:
         self._turn_again_s = 0.0
         self._no_data: dict[str, str] = {}
         self._failing: dict[str, tuple[str, ...]] = {}
-        engine = open_database(settings.database_url, create=True, upgrade_apart=True)
-        self.history = StoreHistory(engine)
-        self._engine = engine
-        self._writer = StoreWriter(engine, settings.store.max_pending)
-        positions = self.history.ring_positions()
         node = settings.node or socket.gethostname()
+        store = open_store(settings, node)
+        engine = self._engine = store.engine
+        self._transactions, self._writer = store.transactions, store.writer
+        self.history = StoreHistory(engine, node)
+        positions = self.history.ring_positions()
         self.discovery = Discovery(settings.targets)
         self.profiling = Profiling(
             settings,
-            ProfileHistory(engine),
+            ProfileHistory(engine, node),
             self.history.status().get("profiling", (0, {}))[1],
             self.discovery,
             self._writer.submit,
@@ -120,12 +120,14 @@ class Server:
         self.metrics.state.quantities = known_quantities()
         self.prober = Prober(
             settings.probe,
-            ProbeHistory(engine),
+            ProbeHistory(engine, node),
             Surroundings(lambda: self.metrics.state.readings, self._suspected, self.profiling.sampler),
             self._take,
             self.metrics,
             self.clock.now,
         )
+        boot = _boot_id(settings.host.proc)
+        self._alerting = Alerting(settings, engine, node, boot, self.metrics, self.clock)
         self._pause = Pause(self._hold, self._release)
         self._control = ControlServer(settings.state_dir, self._answer, self._answered)
         self._schedule = Schedule(self._runners, self.clock, self._missed, self._overdue)
@@ -155,6 +157,7 @@ class Server:
         self._schedule.start()
         self.profiling.start()
         self.prober.start()
+        self._alerting.start()
         self._listen()
         log.info(
             "started",
@@ -246,6 +249,7 @@ class Server:
             self.pipeline.turn(self.clock.now())
         self.pipeline.flush(self.clock.now(), checkpoint=True)
         self.profiling.stop()
+        self._alerting.stop()
         written = self._writer.stop(_DRAIN_S)
         self.web.stop()
         for runner in self._runners:
@@ -290,8 +294,8 @@ class Server:
         now_ns = self.clock.now().monotonic_ns
         return Work(
             queues={"samples": self._samples.qsize(), "batches": self._writer.pending},
-            store_busy_ns=self._writer.busy_ns,
-            store_rows=self._writer.rows,
+            store_busy_ns=self._transactions.busy_ns,
+            store_rows=self._transactions.rows,
             rings=tuple(
                 RingProgress(
                     target=ring.target,

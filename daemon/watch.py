@@ -24,11 +24,17 @@ class SeriesKey:
     rank: str
     phase: str
     fingerprint: str
+    node: str = ""
 
     @property
     def text(self) -> str:
-        """The key in the store."""
+        """The key in the store, among those of its node."""
         return f"{self.target}|{self.rank}|{self.phase}|{self.fingerprint}"
+
+    @property
+    def name(self) -> str:
+        """Unique over all nodes."""
+        return f"{self.node}|{self.text}"
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ class SeriesWatch:
         self.key = key
         self._parameters = parameters
         self.detector = SeriesDetector(Phase(key.phase), parameters)
-        self._trackers = {kind: Tracker(key.text, parameters) for kind in Kind}
+        self._trackers = {kind: Tracker(key.name, parameters) for kind in Kind}
         self._findings: dict[Kind, Findings] = {}
 
     def open_regressions(self) -> list[Regression]:

@@ -8,8 +8,8 @@ from typer.testing import CliRunner, Result
 
 from cyclewatch.daemon.cli.app import app
 from cyclewatch.daemon.store.database import open_database
+from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import Unit
-from cyclewatch.daemon.store.writer import StoreWriter
 
 
 class Shell:
@@ -32,7 +32,7 @@ class Shell:
     def store(self, *units: Unit) -> None:
         """Store these units; without any, make an empty store."""
         engine = open_database(f"sqlite:///{self.database}", create=True)
-        writer = StoreWriter(engine, 10)
+        writer = Transactions(engine, "node")
         for one in units:
             writer.write(one)
         engine.dispose()

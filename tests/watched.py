@@ -20,8 +20,8 @@ from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.models import Base
+from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import Unit
-from cyclewatch.daemon.store.writer import StoreWriter
 
 SECOND = 10**9
 WALL_NS = 1_800_000_000 * SECOND
@@ -66,7 +66,7 @@ class Watched:
         """Begin as a new process does, with what the store remembers."""
         self.metrics = Metrics()
         self.metrics.state.quantities = known_quantities()
-        self.writer = StoreWriter(self.engine, 100)
+        self.writer = Transactions(self.engine, "node")
         self.units = []
         self.lag = 0
         self.positions = self.history.ring_positions()

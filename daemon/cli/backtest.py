@@ -206,7 +206,7 @@ def _ask(
             yield level
         bar.advance(task, series.last_ns - shown_ns)
 
-    replayed = replay(read(), parameters, key.text)
+    replayed = replay(read(), parameters, key.name)
     slower = tuple(one for one in replayed.regressions if one.direction is Direction.SLOWER)
     return _Asked(series, replayed, slower, levels.flagged(series, parameters.window_ns))
 

@@ -176,6 +176,7 @@ class Sources:
             select(WindowRow.start_ns)
             .join(RunRow, RunRow.id == WindowRow.run_id)
             .where(
+                RunRow.node == view.node,
                 RunRow.target == view.target,
                 WindowRow.rank == view.rank,
                 WindowRow.phase == view.phase,

@@ -129,8 +129,14 @@ def _side(connection: Connection, source: TimeSource, target: str | None) -> _Si
         raise SourceError(
             f"{source.label}: {shown(chosen)} has no cycles then; servers that have: {', '.join(targets)}"
         )
-    stretch = Stretch(chosen, source.from_ns, source.to_ns)
-    return _Side(source, stretch, _cells(connection, stretch), [run for run in runs if run.target == chosen])
+    runs = [run for run in runs if run.target == chosen]
+    nodes = sorted({run.node for run in runs})
+    if len(nodes) > 1:
+        raise SourceError(
+            f"{source.label}: {shown(chosen)} ran on {len(nodes)} nodes then ({', '.join(nodes[:5])}): give run:KEY"
+        )
+    stretch = Stretch(chosen, source.from_ns, source.to_ns, node=nodes[0])
+    return _Side(source, stretch, _cells(connection, stretch), runs)
 
 
 def _cells(connection: Connection, stretch: Stretch) -> dict[tuple[str, str], list[_Cell]]:

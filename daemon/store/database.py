@@ -4,16 +4,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sqlalchemy import Engine, create_engine, event, inspect, text
+from sqlalchemy import URL, Engine, inspect, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.pool import ConnectionPoolEntry
 
-HEAD = "0008"
+from cyclewatch.daemon.store.sqlite import sqlite_engine
+
+HEAD = "0009"
 """Newest revision of the schema; a test holds it equal to Alembic's head."""
 
 _BACKENDS = ("sqlite", "postgresql")
-_BUSY_TIMEOUT_MS = 5_000
+_SECRET_OPTIONS = ("password", "sslpassword")
 
 
 class StoreError(Exception):
@@ -21,7 +22,7 @@ class StoreError(Exception):
 
 
 def open_database(url: str, *, create: bool, upgrade_apart: bool = False) -> Engine:
-    """An engine for `url`, with its schema at `HEAD`.
+    """An engine for `url`, with its schema at `HEAD`; `create` makes it, or upgrades one of an earlier release.
 
     `upgrade_apart` upgrades in a process of its own, for a daemon that would carry Alembic's memory for months.
 
@@ -36,15 +37,13 @@ def open_database(url: str, *, create: bool, upgrade_apart: bool = False) -> Eng
             raise StoreError(f"database {shown}: {backend} is not supported: use sqlite or postgresql")
         if backend == "sqlite":
             _prepare_place(address.database, create=create)
-        engine = create_engine(address)
-        if backend == "sqlite":
-            event.listen(engine, "connect", _prepare_sqlite)
+        engine = sqlite_engine(address) if backend == "sqlite" else _postgres_engine(address)
         try:
             _migrate(engine, shown, create=create, apart=upgrade_apart)
         except BaseException:
             engine.dispose()
             raise
-    except (SQLAlchemyError, ImportError, ValueError) as error:
+    except (SQLAlchemyError, ImportError, ValueError, TypeError) as error:
         raise StoreError(f"database {shown}: {reason_of(error)}") from None
     except OSError as error:
         raise StoreError(f"database {shown}: {error.strerror}: {error.filename}") from None
@@ -62,6 +61,16 @@ def _prepare_place(database: str | None, *, create: bool) -> None:
         raise StoreError(f"{path}: no database yet: has `cyclewatch run` been started with this configuration?")
 
 
+def _postgres_engine(address: URL, *, patient: bool = False) -> Engine:
+    try:
+        from cyclewatch.daemon.store.postgres import postgres_engine  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise StoreError(
+            f"database {shown_address(address)}: psycopg is missing: install cyclewatch[postgres]"
+        ) from None
+    return postgres_engine(address.set(drivername="postgresql+psycopg"), patient=patient)
+
+
 def reason_of(error: Exception) -> str:
     """The first line of what the database itself says, without statement and values."""
     return str(getattr(error, "orig", None) or error).partition("\n")[0]
@@ -70,18 +79,15 @@ def reason_of(error: Exception) -> str:
 def url_without_password(url: str) -> str:
     """The address as it may be shown."""
     try:
-        return make_url(url).render_as_string(hide_password=True) if url else ""
+        return shown_address(make_url(url)) if url else ""
     except (ArgumentError, ValueError):
         return "with a malformed address"
 
 
-def _prepare_sqlite(connection: object, _record: ConnectionPoolEntry) -> None:
-    cursor = connection.cursor()  # type: ignore[attr-defined]
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute(f"PRAGMA busy_timeout={_BUSY_TIMEOUT_MS}")
-    cursor.execute("PRAGMA foreign_keys=ON")
-    cursor.close()
+def shown_address(address: URL) -> str:
+    """The address without its password, wherever it stands."""
+    secrets = {name: "***" for name in _SECRET_OPTIONS if name in address.query}
+    return address.update_query_dict(secrets).render_as_string(hide_password=True)
 
 
 def _migrate(engine: Engine, name: str, *, create: bool, apart: bool) -> None:
@@ -103,7 +109,14 @@ def _migrate(engine: Engine, name: str, *, create: bool, apart: bool) -> None:
 
     if revision is not None and revision not in known_revisions():
         raise StoreError(f"database {name}: schema {revision} is of a newer release of cyclewatch: install that one")
-    upgrade(engine)
+    if engine.dialect.name == "sqlite":
+        upgrade(engine)
+        return
+    patient = _postgres_engine(engine.url, patient=True)
+    try:
+        upgrade(patient)
+    finally:
+        patient.dispose()
 
 
 def _upgrade_apart(engine: Engine, name: str) -> None:

@@ -53,8 +53,8 @@ def evidence_of(
     last_ns = _last_window_ns(connection, run, rank, phase, began_ns - _EVENT_MARGIN_NS)
     until_ns = began_ns if last_ns >= began_ns - _CYCLES_NS else last_ns + 1
     since_ns = min(_last_change_ns(connection, run, rank, phase, began_ns), until_ns - _LEAST_NS)
-    before = Stretch(run.target, max(since_ns, until_ns - _CYCLES_NS), until_ns, run.fingerprint)
-    after = Stretch(run.target, start_ns, end_ns, run.fingerprint)
+    before = Stretch(run.target, max(since_ns, until_ns - _CYCLES_NS), until_ns, run.fingerprint, run.node)
+    after = Stretch(run.target, start_ns, end_ns, run.fingerprint, run.node)
     near_before = replace(before, from_ns=max(since_ns, until_ns - _READINGS_NS))
     near_after = replace(after, to_ns=min(end_ns, start_ns + _READINGS_NS))
     return _evidence(
@@ -65,8 +65,8 @@ def evidence_of(
         after,
         traces=traces_in(connection, near_before, near_after),
         events=[
-            *_events(connection, run.target, last_ns, start_ns + _EVENT_MARGIN_NS),
-            *_own_profiles(connection, run.target, start_ns),
+            *_events(connection, after, last_ns, start_ns + _EVENT_MARGIN_NS),
+            *_own_profiles(connection, after),
         ],
         synchronous=synchronous,
     )
@@ -92,8 +92,8 @@ def evidence_of_deployment(
     )
     until_ns = connection.execute(slowed).scalar() or until_ns
     since_ns = min(_last_change_ns(connection, replaced, rank, phase, until_ns), until_ns - _LEAST_NS)
-    before = Stretch(run.target, max(since_ns, until_ns - _CYCLES_NS), until_ns, replaced.fingerprint)
-    after = Stretch(run.target, span_ns[0], min(span_ns[1], span_ns[0] + _CYCLES_NS) + 1, run.fingerprint)
+    before = Stretch(run.target, max(since_ns, until_ns - _CYCLES_NS), until_ns, replaced.fingerprint, run.node)
+    after = Stretch(run.target, span_ns[0], min(span_ns[1], span_ns[0] + _CYCLES_NS) + 1, run.fingerprint, run.node)
     return evidence_between(connection, rank, phase, before, after)
 
 
@@ -106,10 +106,10 @@ def evidence_between(connection: Connection, rank: str, phase: str, before: Stre
     """
     old, new = run_at(connection, before, last=True), run_at(connection, after, last=False)
     events = [] if old is None or new is None else _differences(old, new, after.from_ns)
-    if before.target == after.target and before.to_ns <= after.from_ns:
+    if before.is_of_same_server(after) and before.to_ns <= after.from_ns:
         from_ns, to_ns = before.to_ns - _EVENT_MARGIN_NS, after.from_ns + _EVENT_MARGIN_NS
         told = {(event.kind, event.subject) for event in events}
-        noted = _events(connection, after.target, from_ns, to_ns)
+        noted = _events(connection, after, from_ns, to_ns)
         events += [event for event in noted if (event.kind, event.subject) not in told]
     synchronous = new is not None and new.arguments.get("device") == "cpu"
     return _evidence(
@@ -163,7 +163,7 @@ def _kernels(connection: Connection, rank: str, before: Stretch, after: Stretch)
     return None if old is None or new is None else compare_profiles(kernel_profile(old), kernel_profile(new))
 
 
-def _events(connection: Connection, target: str, from_ns: int, to_ns: int) -> list[Event]:
+def _events(connection: Connection, server: Stretch, from_ns: int, to_ns: int) -> list[Event]:
     query = (
         select(
             ChangeEventRow.at_ns,
@@ -173,7 +173,10 @@ def _events(connection: Connection, target: str, from_ns: int, to_ns: int) -> li
             ChangeEventRow.after,
         )
         .where(
-            ChangeEventRow.target.in_((target, NODE)), ChangeEventRow.at_ns >= from_ns, ChangeEventRow.at_ns <= to_ns
+            ChangeEventRow.target.in_((server.target, NODE)),
+            server.on_node(ChangeEventRow.node),
+            ChangeEventRow.at_ns >= from_ns,
+            ChangeEventRow.at_ns <= to_ns,
         )
         .order_by(ChangeEventRow.at_ns)
         .limit(_EVENTS_MAX)
@@ -181,12 +184,14 @@ def _events(connection: Connection, target: str, from_ns: int, to_ns: int) -> li
     return [Event(*row) for row in connection.execute(query)]
 
 
-def _own_profiles(connection: Connection, target: str, at_ns: int) -> list[Event]:
+def _own_profiles(connection: Connection, after: Stretch) -> list[Event]:
     """Profiles that were being taken when a change began, or had just ended; not those that it made us take."""
+    at_ns = after.from_ns
     query = (
         select(ProfileRow.began_at_ns, ProfileRow.rank, ProfileRow.method, ProfileRow.reason)
         .where(
-            ProfileRow.target == target,
+            ProfileRow.target == after.target,
+            after.on_node(ProfileRow.node),
             ProfileRow.reason != Reason.SUSPICION.value,
             ProfileRow.began_at_ns <= at_ns,
             func.coalesce(ProfileRow.ended_at_ns, at_ns) >= at_ns - _PROFILE_EFFECT_NS,
@@ -210,7 +215,7 @@ def _differences(before: Run, after: Run, at_ns: int) -> list[Event]:
         for subject in sorted(set(before.environment) | set(after.environment))
         if before.environment.get(subject, "") != after.environment.get(subject, "")
     ]
-    same_server = before.target == after.target
+    same_server = (before.node, before.target) == (after.node, after.target)
     return [event for event in changes if same_server or event.kind != "restart"] + environment
 
 
@@ -230,6 +235,7 @@ def _last_change_ns(connection: Connection, run: Run, rank: str, phase: str, beg
 def _series(run: Run, rank: str, phase: str) -> tuple[ColumnElement[bool], ...]:
     """What holds of the steps of a series that were found."""
     return (
+        RunRow.node == run.node,
         RunRow.target == run.target,
         RunRow.fingerprint == run.fingerprint,
         RegressionRow.rank == rank,
@@ -254,6 +260,6 @@ def _last_window_ns(connection: Connection, run: Run, rank: str, phase: str, at_
         .correlate(RunRow)
         .scalar_subquery()
     )
-    same = RunRow.target == run.target, RunRow.fingerprint == run.fingerprint
+    same = RunRow.node == run.node, RunRow.target == run.target, RunRow.fingerprint == run.fingerprint
     last_ns = connection.execute(select(func.max(last)).where(*same)).scalar()
     return at_ns if last_ns is None else int(last_ns)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Engine, and_, or_, select
+from sqlalchemy import Engine, Select, and_, or_, select
 
 from cyclewatch.daemon.store.evidence import evidence_between, evidence_of, evidence_of_deployment
 from cyclewatch.daemon.store.models import (
@@ -24,12 +24,15 @@ from cyclewatch.detectors.attribution import Evidence
 _REPLACED_MAX = 5
 """How far back the configuration before is looked for: one that ended before it had a baseline says nothing."""
 
+_REGRESSIONS = select(RegressionRow.__table__, RunRow.node).join(RunRow, RunRow.id == RegressionRow.run_id)
+
 
 @dataclass(frozen=True)
 class RegressionView:
     """A stored regression, as the command line and the API show it."""
 
     id: int
+    node: str
     target: str
     rank: str
     phase: str
@@ -49,44 +52,47 @@ class RegressionView:
 class StoreHistory:
     """Reads from the database, each question on a connection of its own.
 
+    What belongs to a node is read of `node` alone, or of all where that is None: a file has one, a server many.
+
     Raises (every method):
         SQLAlchemyError: the database does not answer.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, node: str | None = None) -> None:
         self._engine = engine
+        self._node = node
 
     def runs(self) -> list[Run]:
         """All runs, oldest first."""
         with self._engine.connect() as connection:
-            rows = connection.execute(select(RunRow.__table__).order_by(RunRow.started_at_ns))
+            rows = connection.execute(self._own(RunRow).order_by(RunRow.started_at_ns))
             return [run_of(row) for row in rows]
 
     def facts(self) -> list[StoredFact]:
         """What the node and its servers run on, as last told, in order."""
-        query = select(FactRow.__table__).order_by(FactRow.target, FactRow.subject)
+        query = self._own(FactRow).order_by(FactRow.target, FactRow.subject)
         with self._engine.connect() as connection:
-            return [StoredFact(*row) for row in connection.execute(query)]
+            return [StoredFact(row.target, row.subject, row.value, row.since_ns) for row in connection.execute(query)]
 
     def detector_state(self, key: str) -> Mapping[str, Any] | None:
         """Saved state of a detector."""
-        query = select(DetectorStateRow.state).where(DetectorStateRow.key == key)
+        query = self._own(DetectorStateRow).where(DetectorStateRow.key == key)
         with self._engine.connect() as connection:
-            state: Mapping[str, Any] | None = connection.execute(query).scalar_one_or_none()
-            return state
+            row = connection.execute(query.order_by(DetectorStateRow.updated_at_ns.desc()).limit(1)).one_or_none()
+            return None if row is None else row.state
 
     def detector_states(self) -> dict[str, int]:
         """Keys of all saved states, in order, and when each was saved (UTC nanoseconds)."""
-        query = select(DetectorStateRow.key, DetectorStateRow.updated_at_ns).order_by(DetectorStateRow.key)
+        query = self._own(DetectorStateRow).with_only_columns(DetectorStateRow.key, DetectorStateRow.updated_at_ns)
         with self._engine.connect() as connection:
-            return {row.key: row.updated_at_ns for row in connection.execute(query)}
+            return {row.key: row.updated_at_ns for row in connection.execute(query.order_by(DetectorStateRow.key))}
 
     def ring_positions(self) -> dict[str, RingPosition]:
         """Where the reading of every known ring goes on."""
-        query = select(RingRow.key, RingRow.next_sequence, RingRow.last_window)
         with self._engine.connect() as connection:
             return {
-                row.key: RingPosition(row.key, row.next_sequence, row.last_window) for row in connection.execute(query)
+                row.key: RingPosition(row.key, row.next_sequence, row.last_window)
+                for row in connection.execute(self._own(RingRow))
             }
 
     def evidence(
@@ -130,7 +136,7 @@ class StoreHistory:
     ) -> list[RegressionView]:
         """Stored regressions, newest first; improvements too where asked for; those after number `before`."""
         began, number = RegressionRow.started_at_ns, RegressionRow.id
-        query = select(RegressionRow.__table__).order_by(began.desc(), number.desc()).limit(limit)
+        query = _REGRESSIONS.order_by(began.desc(), number.desc()).limit(limit)
         if not all_directions:
             query = query.where(RegressionRow.direction == "slower")
         if before is not None:
@@ -142,25 +148,31 @@ class StoreHistory:
     def regression(self, number: int) -> RegressionView | None:
         """The regression with this number."""
         with self._engine.connect() as connection:
-            row = connection.execute(select(RegressionRow.__table__).where(RegressionRow.id == number)).one_or_none()
+            row = connection.execute(_REGRESSIONS.where(RegressionRow.id == number)).one_or_none()
             return None if row is None else _view(row)
 
     def status(self) -> dict[str, tuple[int, dict[str, Any]]]:
         """What the daemon last said of itself: by name, the time in UTC nanoseconds and the value."""
         with self._engine.connect() as connection:
-            rows = connection.execute(select(StatusRow.name, StatusRow.updated_at_ns, StatusRow.value))
+            rows = connection.execute(self._own(StatusRow))
             return {row.name: (row.updated_at_ns, row.value) for row in rows}
 
     def change_events(self, limit: int = 50) -> list[dict[str, Any]]:
         """The latest change events, newest first."""
-        query = select(ChangeEventRow.__table__).order_by(ChangeEventRow.at_ns.desc()).limit(limit)
+        query = self._own(ChangeEventRow).order_by(ChangeEventRow.at_ns.desc()).limit(limit)
         with self._engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(query)]  # noqa: SLF001 (SQLAlchemy's public name)
+
+    def _own(self, model: Any) -> Select[Any]:  # noqa: ANN401 (a table with a column `node`)
+        """The rows of this node."""
+        query = select(model.__table__)
+        return query if self._node is None else query.where(model.node == self._node)
 
 
 def _view(row: Any) -> RegressionView:  # noqa: ANN401 (a row of the regressions table)
     return RegressionView(
         id=row.id,
+        node=row.node,
         target=row.target,
         rank=row.rank,
         phase=row.phase,

@@ -63,7 +63,10 @@ class StoredLevels:
         self._engine = engine
 
     def series(self) -> list[LevelSeries]:
-        """All series that have levels, by target, rank and phase."""
+        """All series that have levels of single windows, by node, target, rank and phase.
+
+        Those of a minute or of an hour have other noise than what the daemon judges, and are left out.
+        """
         parts = (
             select(
                 LevelRow.run_id,
@@ -72,18 +75,19 @@ class StoredLevels:
                 func.min(LevelRow.start_ns).label("first_ns"),
                 func.max(LevelRow.start_ns).label("last_ns"),
             )
+            .where(LevelRow.windows == 1)
             .group_by(LevelRow.run_id, LevelRow.rank, LevelRow.phase)
             .subquery()
         )
         query = (
-            select(parts, RunRow.target, RunRow.fingerprint)
+            select(parts, RunRow.node, RunRow.target, RunRow.fingerprint)
             .join(RunRow, RunRow.id == parts.c.run_id)
-            .order_by(RunRow.target, parts.c.rank, parts.c.phase, parts.c.first_ns)
+            .order_by(RunRow.node, RunRow.target, parts.c.rank, parts.c.phase, parts.c.first_ns)
         )
         found: dict[SeriesKey, LevelSeries] = {}
         with self._engine.connect() as connection:
             for row in connection.execute(query):
-                key = SeriesKey(row.target, row.rank, row.phase, row.fingerprint)
+                key = SeriesKey(row.target, row.rank, row.phase, row.fingerprint, row.node)
                 before = found.get(key, LevelSeries(key, (), row.first_ns, row.last_ns))
                 found[key] = LevelSeries(
                     key, (*before.run_ids, row.run_id), before.first_ns, max(before.last_ns, row.last_ns)
@@ -104,6 +108,7 @@ class StoredLevels:
                 LevelRow.phase == series.key.phase,
                 LevelRow.known >= min_cycles,
                 LevelRow.log_ratio.is_not(None),
+                LevelRow.windows == 1,
             )
             .order_by(LevelRow.start_ns)
         )
@@ -129,6 +134,7 @@ class StoredLevels:
             select(RegressionRow.__table__)
             .join(RunRow, RunRow.id == RegressionRow.run_id)
             .where(
+                RunRow.node == series.key.node,
                 RunRow.target == series.key.target,
                 RunRow.fingerprint == series.key.fingerprint,
                 RegressionRow.rank == series.key.rank,

@@ -10,9 +10,11 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 
 from cyclewatch.daemon.store.database import StoreError, open_database
+
+_LOCK = 0x6379636C65  # any number, as long as nobody else takes it for another purpose
 
 
 def alembic_config() -> Config:
@@ -29,11 +31,30 @@ def known_revisions() -> set[str]:
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the schema to its newest revision, in one transaction."""
+    """Bring the schema to its newest revision, in one transaction: a process that dies in between leaves the old one.
+
+    Daemons that share a database wait for the one that comes first.
+    """
     config = alembic_config()
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, "head")
+    try:
+        with engine.connect() as connection:
+            begin_upgrade(connection)
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")
+            connection.commit()
+    finally:
+        engine.dispose()  # of a connection that does not look after its foreign keys
+
+
+def begin_upgrade(connection: Connection) -> None:
+    """Begin a transaction in which tables may be made anew, and in which nobody else upgrades."""
+    if connection.dialect.name == "sqlite":
+        # A table to which others refer is dropped when it is made anew. Outside of a transaction, or it is ignored.
+        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
+        # Python's driver would begin with the first row written, and tables made before that would stay.
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+    else:
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
 
 
 def main() -> int:

@@ -2,7 +2,20 @@
 
 from typing import Any
 
-from sqlalchemy import JSON, BigInteger, Boolean, Float, ForeignKey, Index, Integer, LargeBinary, MetaData, String, Text
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 # SQLite gives row ids to INTEGER primary keys alone; elsewhere they are BIGINT.
@@ -28,7 +41,7 @@ class RunRow(Base):
     __tablename__ = "runs"
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    key: Mapped[str] = mapped_column(String(160), unique=True)
+    key: Mapped[str] = mapped_column(String(500), unique=True)
     node: Mapped[str] = mapped_column(String(253))
     target: Mapped[str] = mapped_column(String(64), index=True)
     started_at_ns: Mapped[int] = mapped_column(BigInteger)
@@ -45,6 +58,7 @@ class FactRow(Base):
 
     __tablename__ = "facts"
 
+    node: Mapped[str] = mapped_column(String(253), primary_key=True)
     target: Mapped[str] = mapped_column(String(64), primary_key=True)
     subject: Mapped[str] = mapped_column(String(128), primary_key=True)
     value: Mapped[str] = mapped_column(Text)
@@ -56,6 +70,7 @@ class RingRow(Base):
 
     __tablename__ = "rings"
 
+    node: Mapped[str] = mapped_column(String(253), primary_key=True)
     key: Mapped[str] = mapped_column(String(120), primary_key=True)
     next_sequence: Mapped[int] = mapped_column(BigInteger)
     last_window: Mapped[int] = mapped_column(BigInteger)
@@ -63,7 +78,7 @@ class RingRow(Base):
 
 
 class WindowRow(Base):
-    """Cycles of one window, rank, phase and load bucket."""
+    """Cycles of one window, rank, phase and load bucket; later of a minute or an hour (`rollup.py`)."""
 
     __tablename__ = "windows"
 
@@ -97,7 +112,7 @@ class WindowRow(Base):
 
 
 class LevelRow(Base):
-    """Measured against expected cycle time of one window, rank and phase."""
+    """Measured against expected cycle time of one window, rank and phase; later of a minute or an hour."""
 
     __tablename__ = "levels"
 
@@ -113,6 +128,7 @@ class LevelRow(Base):
     known: Mapped[int] = mapped_column(Integer)
     total: Mapped[int] = mapped_column(Integer)
     suspected: Mapped[bool] = mapped_column(Boolean)
+    windows: Mapped[int] = mapped_column(Integer, server_default="1")  # how many it is the mean of
 
     __table_args__ = (Index("ix_levels_start_ns", "start_ns"),)
 
@@ -123,10 +139,13 @@ class SeriesRow(Base):
     __tablename__ = "series"
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    key: Mapped[str] = mapped_column(String(400), unique=True)
+    node: Mapped[str] = mapped_column(String(253))
+    key: Mapped[str] = mapped_column(String(400))
     target: Mapped[str] = mapped_column(String(64), index=True)
     name: Mapped[str] = mapped_column(String(64))
     labels: Mapped[dict[str, str]] = mapped_column(JSON)
+
+    __table_args__ = (UniqueConstraint("node", "key"),)
 
 
 class SampleRow(Base):
@@ -147,13 +166,16 @@ class ChangeEventRow(Base):
     __tablename__ = "change_events"
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
-    key: Mapped[str] = mapped_column(String(400), unique=True)
+    node: Mapped[str] = mapped_column(String(253))
+    key: Mapped[str] = mapped_column(String(400))
     target: Mapped[str] = mapped_column(String(64), index=True)
     at_ns: Mapped[int] = mapped_column(BigInteger, index=True)
     kind: Mapped[str] = mapped_column(String(32))
     subject: Mapped[str] = mapped_column(String(128))
     before: Mapped[str] = mapped_column(Text)
     after: Mapped[str] = mapped_column(Text)
+
+    __table_args__ = (UniqueConstraint("node", "key"),)
 
 
 class RegressionRow(Base):
@@ -189,6 +211,7 @@ class ProfileRow(Base):
     id: Mapped[int] = mapped_column(RowId, primary_key=True)
     key: Mapped[str] = mapped_column(String(64), unique=True)
     run_id: Mapped[int | None] = mapped_column(ForeignKey("runs.id"))
+    node: Mapped[str] = mapped_column(String(253), server_default="")
     target: Mapped[str] = mapped_column(String(64), index=True)
     rank: Mapped[str] = mapped_column(String(32))
     pid: Mapped[int] = mapped_column(BigInteger)
@@ -229,6 +252,7 @@ class DetectorStateRow(Base):
 
     __tablename__ = "detector_states"
 
+    node: Mapped[str] = mapped_column(String(253), primary_key=True)
     key: Mapped[str] = mapped_column(String(400), primary_key=True)
     updated_at_ns: Mapped[int] = mapped_column(BigInteger)
     state: Mapped[dict[str, Any]] = mapped_column(JSON)
@@ -239,6 +263,16 @@ class StatusRow(Base):
 
     __tablename__ = "status"
 
+    node: Mapped[str] = mapped_column(String(253), primary_key=True)
     name: Mapped[str] = mapped_column(String(64), primary_key=True)
     updated_at_ns: Mapped[int] = mapped_column(BigInteger)
     value: Mapped[dict[str, Any]] = mapped_column(JSON)
+
+
+class RollupRow(Base):
+    """Up to when measurements of one form have been added up into the next coarser one."""
+
+    __tablename__ = "rollups"
+
+    name: Mapped[str] = mapped_column(String(64), primary_key=True)
+    until_ns: Mapped[int] = mapped_column(BigInteger)

@@ -19,19 +19,20 @@ _Points = dict[_Series, list[tuple[int, float]]]
 
 
 class ProbeHistory:
-    """Reads from the database.
+    """Reads the probes of `node`, or of all nodes where that is None.
 
     Raises (every method):
         SQLAlchemyError: the database does not answer.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, node: str | None = None) -> None:
         self._engine = engine
+        self._node = node
 
     def before(self, at_ns: int) -> list[Trace]:
         """Times of the last week before an instant (UTC), of every work with its labels."""
         with self._engine.connect() as connection:
-            return _traces(_points(connection, at_ns - KEPT_NS, at_ns))
+            return _traces(_points(connection, self._node, at_ns - KEPT_NS, at_ns))
 
 
 def probes_around(connection: Connection, before: Stretch, after: Stretch) -> list[Trace]:
@@ -40,16 +41,18 @@ def probes_around(connection: Connection, before: Stretch, after: Stretch) -> li
     What came before is moved in time so that it ends where the other stretch begins.
     """
     in_order = before.to_ns <= after.from_ns
-    points = _points(connection, before.to_ns - KEPT_NS if in_order else before.from_ns, before.to_ns)
+    points = _points(connection, before.node, before.to_ns - KEPT_NS if in_order else before.from_ns, before.to_ns)
     moved_ns = after.from_ns - before.to_ns
     moved = defaultdict(list, {key: [(at_ns + moved_ns, s) for at_ns, s in one] for key, one in points.items()})
-    for key, later in _points(connection, after.from_ns, after.to_ns).items():
+    for key, later in _points(connection, after.node, after.from_ns, after.to_ns).items():
         moved[key] += later
     return _traces(moved)
 
 
-def _points(connection: Connection, from_ns: int, to_ns: int) -> _Points:
+def _points(connection: Connection, node: str | None, from_ns: int, to_ns: int) -> _Points:
     known = select(SeriesRow.id, SeriesRow.name, SeriesRow.labels).where(SeriesRow.name.in_(_NAMES))
+    if node is not None:
+        known = known.where(SeriesRow.node == node)
     series = {number: (name, tuple(labels.items())) for number, name, labels in connection.execute(known)}
     # By their numbers, not joined: a database that went by time would walk through a week of all readings.
     query = (

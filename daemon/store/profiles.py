@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Engine, Select, delete, insert, select, update
+from sqlalchemy import Connection, Engine, Select, delete, insert, select, true, update
 
 from cyclewatch.daemon.store.models import ProfileKernelRow, ProfileRow, RunRow
 from cyclewatch.daemon.store.profile_records import ProfileState, ProfileView, StoredKernel, StoredProfile
@@ -38,18 +38,19 @@ def write_kernels(connection: Connection, stored: StoredProfile) -> None:
     """Write the kernels of a profile whose row is there, and thin those of the profiles before it."""
     if stored.kernels is None:
         return
-    number = connection.execute(select(ProfileRow.id).where(ProfileRow.key == stored.key)).scalar_one()
+    number, node = connection.execute(select(ProfileRow.id, ProfileRow.node).where(ProfileRow.key == stored.key)).one()
     connection.execute(delete(ProfileKernelRow).where(ProfileKernelRow.profile_id == number))
     rows = [{"profile_id": number, "position": place, **asdict(kernel)} for place, kernel in enumerate(stored.kernels)]
     if rows:
         connection.execute(insert(ProfileKernelRow), rows)
-    _thin(connection, stored)
+    _thin(connection, node, stored)
 
 
-def _thin(connection: Connection, newest: StoredProfile) -> None:
+def _thin(connection: Connection, node: str, newest: StoredProfile) -> None:
     query = (
         select(ProfileRow.id, ProfileRow.began_at_ns, ProfileRow.reason)
         .where(
+            ProfileRow.node == node,
             ProfileRow.target == newest.target,
             ProfileRow.rank == newest.rank,
             ProfileRow.began_at_ns < newest.began_at_ns - KEEP_ALL_NS,
@@ -83,14 +84,15 @@ _PROFILES = select(ProfileRow.__table__, RunRow.fingerprint).join_from(
 
 
 class ProfileHistory:
-    """Reads stored profiles, each question on a connection of its own.
+    """Reads stored profiles of `node`, or of all nodes where that is None, each question on a connection of its own.
 
     Raises (every method):
         SQLAlchemyError: the database does not answer.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, node: str | None = None) -> None:
         self._engine = engine
+        self._own = true() if node is None else ProfileRow.node == node
 
     def since(self, at_ns: int) -> list[ProfileView]:
         """Profiles that began at `at_ns` or later, newest first, without their kernels."""
@@ -102,7 +104,9 @@ class ProfileHistory:
 
     def _views(self, query: Select[Any]) -> list[ProfileView]:
         with self._engine.connect() as connection:
-            rows = connection.execute(query.order_by(ProfileRow.began_at_ns.desc(), ProfileRow.id.desc()))
+            rows = connection.execute(
+                query.where(self._own).order_by(ProfileRow.began_at_ns.desc(), ProfileRow.id.desc())
+            )
             return [_view(row, None) for row in rows]
 
     def profile(self, number: int) -> ProfileView | None:
@@ -118,7 +122,7 @@ class ProfileHistory:
         with self._engine.begin() as connection:
             connection.execute(
                 update(ProfileRow)
-                .where(ProfileRow.state == ProfileState.TAKING.value)
+                .where(self._own, ProfileRow.state == ProfileState.TAKING.value)
                 .values(state=ProfileState.REFUSED.value, detail=detail)
             )
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, select, true
+from sqlalchemy.orm import InstrumentedAttribute
 
 from cyclewatch.collectors.records import NODE, STAGES
 from cyclewatch.daemon.store.models import LevelRow, RunRow, SampleRow, SeriesRow, WindowRow
@@ -27,18 +28,30 @@ _FINEST_NS = 10**9
 class Stretch:
     """Time of one server, from `from_ns` up to but not including `to_ns` (UTC).
 
-    `fingerprint` is the configuration that it ran in; None for whatever ran.
+    `fingerprint` is the configuration that it ran in, `node` where; None for whatever ran, and wherever.
     """
 
     target: str
     from_ns: int
     to_ns: int
     fingerprint: str | None = None
+    node: str | None = None
 
     def runs(self) -> tuple[ColumnElement[bool], ...]:
         """What holds of its runs."""
-        of_target = RunRow.target == self.target
-        return (of_target,) if self.fingerprint is None else (of_target, RunRow.fingerprint == self.fingerprint)
+        return (
+            RunRow.target == self.target,
+            true() if self.fingerprint is None else RunRow.fingerprint == self.fingerprint,
+            self.on_node(RunRow.node),
+        )
+
+    def is_of_same_server(self, other: "Stretch") -> bool:
+        """Whether both are of one server, as far as is known."""
+        return self.target == other.target and self.node == other.node
+
+    def on_node(self, column: InstrumentedAttribute[str]) -> ColumnElement[bool]:
+        """What holds of the node of a row."""
+        return true() if self.node is None else column == self.node
 
 
 def ranks_in(connection: Connection, stretch: Stretch) -> set[str]:
@@ -120,7 +133,7 @@ def traces_in(connection: Connection, before: Stretch, after: Stretch) -> list[T
     for stretch in (before, after):
         boundary_ns = stretch.to_ns if stretch is before else stretch.from_ns
         moved_ns = after.from_ns - boundary_ns
-        series = _series(connection, stretch.target)
+        series = _series(connection, stretch)
         for number, at_ns, value in connection.execute(_means(stretch, boundary_ns, step_ns)).all():
             if number in series:
                 found[series[number]].append((at_ns + moved_ns, value))
@@ -130,10 +143,10 @@ def traces_in(connection: Connection, before: Stretch, after: Stretch) -> list[T
     ]
 
 
-def _series(connection: Connection, target: str) -> dict[int, tuple[bool, str, str]]:
+def _series(connection: Connection, stretch: Stretch) -> dict[int, tuple[bool, str, str]]:
     """Number of each series of a server and of its node: whether it is the node's, its name and its labels, as text."""
     query = select(SeriesRow.id, SeriesRow.target, SeriesRow.name, SeriesRow.labels).where(
-        SeriesRow.target.in_((target, NODE))
+        SeriesRow.target.in_((stretch.target, NODE)), stretch.on_node(SeriesRow.node)
     )
     return {number: (of == NODE, name, json.dumps(labels)) for number, of, name, labels in connection.execute(query)}
 

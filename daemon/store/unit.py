@@ -166,3 +166,24 @@ class Unit:
         dropped = len(self.windows) + len(self.levels) + len(self.samples)
         self.windows, self.levels, self.samples = [], [], []
         return dropped
+
+
+def merged(older: Unit, newer: Unit) -> Unit:
+    """Two units as one, which leaves the store as the two would, one after the other."""
+    facts = {(fact.target, fact.subject): fact for fact in older.facts + newer.facts}
+    return Unit(
+        at_ns=newer.at_ns,
+        # One with an environment, and one without, which would not take it away.
+        runs=list({(run.key, bool(run.environment)): run for run in older.runs + newer.runs}.values()),
+        rings=list({ring.key: ring for ring in older.rings + newer.rings}.values()),
+        windows=older.windows + newer.windows,
+        levels=older.levels + newer.levels,
+        samples=older.samples + newer.samples,
+        events=older.events + newer.events,
+        facts=list(facts.values()),
+        regressions=older.regressions + newer.regressions,
+        replaced=older.replaced + newer.replaced,
+        profiles=older.profiles + newer.profiles,
+        states={**older.states, **newer.states},
+        status={**older.status, **newer.status},
+    )

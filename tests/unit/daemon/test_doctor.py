@@ -14,7 +14,7 @@ from cyclewatch.config.settings import Rings, Settings, Target
 from cyclewatch.daemon.check import Check, Level
 from cyclewatch.daemon.doctor import examine
 from cyclewatch.daemon.store.database import open_database
-from cyclewatch.daemon.store.writer import StoreWriter
+from cyclewatch.daemon.store.transactions import Transactions
 from rings import PlainRing
 from units import unit
 
@@ -233,7 +233,7 @@ def test_the_daemon_is_known_by_what_it_stored_last(node: Node, age_s: int | Non
     if age_s is not None:
         written = unit()
         written.at_ns = time.time_ns() - age_s * 10**9
-        StoreWriter(engine, 10).write(written)
+        Transactions(engine, "node").write(written)
     engine.dispose()
     (check,) = [one for one in node.checks() if one.subject == "daemon"]
     assert check.finding == finding

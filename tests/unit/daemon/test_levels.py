@@ -14,8 +14,8 @@ from cyclewatch.config.settings import Detection, Windows
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.levels import StoredLevels
+from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import StoredLevel, Unit
-from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.daemon.watch import SeriesKey, SeriesWatch
 from cyclewatch.detectors.watching.backtest import replay
 from cyclewatch.detectors.watching.decision import Parameters
@@ -26,7 +26,7 @@ from simulated import WINDOW_NS, cycles, server
 from units import RUN, SECOND
 from watched import QUICK, Replay, Watched
 
-KEY = SeriesKey(RUN.target, "tp0", "decode", RUN.fingerprint)
+KEY = SeriesKey(RUN.target, "tp0", "decode", RUN.fingerprint, RUN.node)
 REASON = "explained by the load after all"
 
 
@@ -49,7 +49,7 @@ def watch_and_store(
         reasons.append(verdict.reason)
         found |= {one.regression.key: one.regression for one in changed}
     stored = [StoredLevel(RUN.key, KEY.rank, KEY.phase, level, suspected=False) for level in levels]
-    StoreWriter(engine, 1).write(Unit(0, runs=[RUN], levels=stored))
+    Transactions(engine, "node").write(Unit(0, runs=[RUN], levels=stored))
     return list(found.values()), reasons
 
 
@@ -80,7 +80,7 @@ def test_a_step_and_a_slower_tail_are_found_as_the_daemon_found_them(tmp_path: P
     parameters = Parameters.of(QUICK.detection, QUICK.windows)
     levels = StoredLevels(watched.engine)
     (series,) = levels.series()
-    found = replay(levels.levels(series, parameters.min_cycles), parameters, series.key.text).regressions
+    found = replay(levels.levels(series, parameters.min_cycles), parameters, series.key.name).regressions
     rows = {row.key: row for row in watched.rows(models.RegressionRow)}
     assert {row.kind for row in rows.values()} == {Kind.LEVEL, Kind.TAIL}
     assert {one.key for one in found} == set(rows)
@@ -106,8 +106,8 @@ def test_what_the_load_explained_is_explained_again(engine: Engine) -> None:
     assert found == []
     assert REASON in reasons
     levels = stored_levels(engine, parameters)
-    assert replay(levels, parameters, KEY.text).regressions == ()
-    assert len(replay([replace(level, doubt=()) for level in levels], parameters, KEY.text).regressions) == 1
+    assert replay(levels, parameters, KEY.name).regressions == ()
+    assert len(replay([replace(level, doubt=()) for level in levels], parameters, KEY.name).regressions) == 1
 
 
 def growing_contexts() -> Iterator[tuple[int, Records]]:
@@ -128,7 +128,7 @@ def test_a_drift_is_found_as_the_daemon_found_it(engine: Engine) -> None:
     parameters = Parameters.of(detection, Windows(length_s=60))
     found, _ = watch_and_store(engine, drifting(days=5, a_day=0.012), parameters)
     assert {one.kind for one in found} == {Kind.DRIFT}
-    again = replay(stored_levels(engine, parameters), parameters, KEY.text).regressions
+    again = replay(stored_levels(engine, parameters), parameters, KEY.name).regressions
     assert facts(again) == facts(found)
     assert sizes(again) == pytest.approx(sizes(found))
 
@@ -147,7 +147,7 @@ def test_a_level_comes_back_as_it_was_stored(engine: Engine) -> None:
         Level(2, 0.02, 0.002, 40.0, float("nan"), 50, 60, (1.0, 2.0, 3.0, 4.0, 5.0)),
     ]
     stored = [StoredLevel(RUN.key, "tp0", "decode", level, suspected=False) for level in levels]
-    StoreWriter(engine, 1).write(Unit(0, runs=[RUN], levels=stored))
+    Transactions(engine, "node").write(Unit(0, runs=[RUN], levels=stored))
     first, second = stored_levels(engine, Parameters.of(Detection(), Windows()))
     assert first == replace(levels[0], doubt=(0.5, 0.25, 0.0, 0.125, 0.0))
     assert np.isnan(second.tail)
@@ -158,7 +158,7 @@ def test_a_level_comes_back_as_it_was_stored(engine: Engine) -> None:
 def test_levels_without_what_is_stored_now_are_read_too(engine: Engine, damaged: bytes | None) -> None:
     """Those of an older schema, and damaged ones, have no tail and no doubt."""
     level = StoredLevel(RUN.key, "tp0", "decode", Level(1, 0.01, 0.002, 40.0, 0.1, 50, 60, (0.5,)), suspected=False)
-    StoreWriter(engine, 1).write(Unit(0, runs=[RUN], levels=[level]))
+    Transactions(engine, "node").write(Unit(0, runs=[RUN], levels=[level]))
     with engine.begin() as connection:
         connection.execute(update(models.LevelRow).values(effective=None, tail=None, doubt=damaged))
     (read,) = stored_levels(engine, Parameters.of(Detection(), Windows()))

@@ -9,8 +9,8 @@ from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.probes import KEPT_NS
 from cyclewatch.daemon.store.stretches import Stretch
+from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import StoredSample
-from cyclewatch.daemon.store.writer import StoreWriter
 from units import unit
 
 SECOND = 10**9
@@ -35,7 +35,7 @@ def test_probes_reach_back_a_week_and_other_readings_do_not(tmp_path: Path) -> N
     samples = [sample(ended_ns - hour * HOUR - 1, 0.010 + hour / 1e5) for hour in range(200)]
     samples += [sample(CHANGE_NS + 60 * SECOND, 0.020)]
     samples += [sample(ended_ns - hour * HOUR - 1, 1.0, "host.load") for hour in range(200)]
-    StoreWriter(engine, 10).write(unit(samples=samples))
+    Transactions(engine, "node").write(unit(samples=samples))
     before, after = stretch(ended_ns - HOUR // 2, ended_ns), stretch(CHANGE_NS, CHANGE_NS + HOUR)
     evidence = StoreHistory(engine).evidence_between("tp0", "decode", before, after)
     traces = {trace.name: trace for trace in evidence.traces}

@@ -18,8 +18,8 @@ from cyclewatch.daemon.probing import taking
 from cyclewatch.daemon.probing.prober import Prober, Surroundings
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.probes import KEPT_NS, ProbeHistory
+from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import StoredSample, Unit
-from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.detectors.attribution import Trace
 from watched import SECOND, WALL_NS
 
@@ -44,7 +44,7 @@ class Lab:
         self.held = False
         self.taken: list[Reading] = []
         self.metrics = Metrics()
-        self._writer = StoreWriter(engine, 100)
+        self._writer = Transactions(engine, "node")
         surroundings = Surroundings(lambda: self.readings, lambda _: self.suspected, self)
         history = ProbeHistory(engine)
         self.prober = Prober(Probe(**settings), history, surroundings, self.take, self.metrics, self.now)

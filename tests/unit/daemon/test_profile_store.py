@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.profile_records import ProfileState
 from cyclewatch.daemon.store.profiles import KEEP_ALL_NS, KEEP_NS, ProfileHistory, superfluous
-from cyclewatch.daemon.store.writer import StoreWriter
+from cyclewatch.daemon.store.transactions import Transactions
 from units import KERNEL, SECOND, profile, unit
 
 DAY = 86_400 * SECOND
@@ -22,7 +22,7 @@ class Store:
 
     def __init__(self, directory: Path) -> None:
         self.engine = open_database(f"sqlite:///{directory / 'a.db'}", create=True)
-        self.writer = StoreWriter(self.engine, 100)
+        self.writer = Transactions(self.engine, "node")
         self.history = ProfileHistory(self.engine)
 
 

@@ -22,7 +22,7 @@ from cyclewatch.daemon.control import ControlError, ControlServer, asked
 from cyclewatch.daemon.server import Server
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.profile_records import ProfileState
-from cyclewatch.daemon.store.writer import StoreWriter
+from cyclewatch.daemon.store.transactions import Transactions
 from fake_kineto import Torch
 from units import profile, unit
 
@@ -241,7 +241,9 @@ def test_stored_profiles_are_shown_without_a_daemon(tmp_path: Path) -> None:
     refused = profile(
         "bad", began_at_ns=2, state=ProfileState.REFUSED, detail="the trace holds no kernel", cost={}, kernels=None
     )
-    StoreWriter(engine, 10).write(unit(profiles=[gone, refused, profile("good", cost=cost, warnings=("rounded",))]))
+    Transactions(engine, "node").write(
+        unit(profiles=[gone, refused, profile("good", cost=cost, warnings=("rounded",))])
+    )
     engine.dispose()
     listed = run("profiles", "list").stdout
     assert "8.0 ms" in listed

@@ -17,7 +17,8 @@ from structlog.testing import capture_logs
 
 import rings
 from cyclewatch.config.load import ConfigError
-from cyclewatch.config.settings import Detection, Gpu, Log, Settings, Store, Target
+from cyclewatch.config.settings import Detection, Gpu, Log, Settings, Target
+from cyclewatch.config.store import Store
 from cyclewatch.config.web import Web
 from cyclewatch.daemon.reload import reloaded
 from cyclewatch.daemon.server import Server

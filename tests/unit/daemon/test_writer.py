@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, select
+from sqlalchemy import Engine, create_engine, event, select
 from sqlalchemy.exc import OperationalError
 
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.spool import Spool
+from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import (
     Replaced,
     RingPosition,
@@ -27,34 +29,55 @@ from cyclewatch.detectors.watching.online import Direction
 from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.watching.tracking import State
 from cyclewatch.detectors.windows import cells_of
+from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import cycles
 from units import REGRESSION, RUN, SECOND, stored, unit
 
 NAN = float("nan")
+WRITTEN = (
+    models.RunRow,
+    models.FactRow,
+    models.RingRow,
+    models.WindowRow,
+    models.LevelRow,
+    models.SeriesRow,
+    models.SampleRow,
+    models.ChangeEventRow,
+    models.RegressionRow,
+    models.ProfileRow,
+    models.ProfileKernelRow,
+    models.DetectorStateRow,
+    models.StatusRow,
+)
+"""What a unit leaves."""
 
 
 class Store:
     """A database, a writer on it, and what is in it."""
 
-    def __init__(self, path: Path, max_pending: int = 50) -> None:
-        self.path = path
-        self.engine: Engine = open_database(f"sqlite:///{path}", create=True)
+    def __init__(self, address: str, directory: Path, max_pending: int = 50) -> None:
+        self.engine: Engine = open_database(address, create=True)
         self.engine.dispose()
-        # The lock of another connection is waited for in the writer, not in SQLite.
-        event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=20"))
-        self.history = StoreHistory(self.engine)
-        self.writer = StoreWriter(self.engine, max_pending)
+        if self.engine.dialect.name == "sqlite":
+            # The lock of another connection is waited for in the writer, not in SQLite.
+            event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=20"))
+        else:
+            event.listen(self.engine, "begin", lambda connection: connection.exec_driver_sql("SET lock_timeout = 20"))
+        self.history = StoreHistory(self.engine, "node")
+        self.transactions = Transactions(self.engine, "node")
+        self.spool = Spool(directory / "spool", 2**24)
+        self.writer = StoreWriter(self.transactions, self.spool, max_pending)
 
     def rows(self, model: type[models.Base]) -> list[Any]:
         with self.engine.connect() as connection:
             return list(connection.execute(select(model.__table__)))
 
     def counts(self) -> dict[str, int]:
-        return {model.__tablename__: len(self.rows(model)) for model in models.Base.__subclasses__()}
+        return {model.__tablename__: len(self.rows(model)) for model in WRITTEN}
 
     def failing(self, error: Callable[[], Exception], times: float) -> list[int]:
         """Let the next `times` attempts fail; gives a list with one entry an attempt."""
-        real, attempts = self.writer._write_all, list[int]()
+        real, attempts = self.transactions._write_all, list[int]()
 
         def write_all(connection: Any, unit: Unit) -> None:
             attempts.append(unit.at_ns // SECOND)
@@ -62,7 +85,7 @@ class Store:
                 raise error()
             real(connection, unit)
 
-        self.writer._write_all = write_all  # type: ignore[method-assign]
+        self.transactions._write_all = write_all  # type: ignore[method-assign]
         return attempts
 
 
@@ -71,10 +94,21 @@ def locked() -> Exception:
 
 
 @pytest.fixture(name="store")
-def _store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path / "a.db")
+def _store(address: str, tmp_path: Path) -> Iterator[Store]:
+    store = Store(address, tmp_path)
     yield store
     store.engine.dispose()
+
+
+@pytest.fixture(name="full_disk")
+def _full_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store whose spool takes nothing."""
+
+    def append(_: Unit) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store.spool, "append", append)
+    return store
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -86,20 +120,20 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def test_its_time_and_its_rows_are_counted(store: Store) -> None:
     """A transaction that failed took time, and wrote nothing."""
-    store.writer.write(unit())
-    spent_ns, rows = store.writer.busy_ns, store.writer.rows
+    store.transactions.write(unit())
+    spent_ns, rows = store.transactions.busy_ns, store.transactions.rows
     assert spent_ns > 0
     assert rows == 11
     store.failing(locked, 1)
     with pytest.raises(OperationalError):
-        store.writer.write(unit(1))
-    assert store.writer.busy_ns > spent_ns
-    assert store.writer.rows == rows
+        store.transactions.write(unit(1))
+    assert store.transactions.busy_ns > spent_ns
+    assert store.transactions.rows == rows
 
 
 def test_what_was_written_is_what_is_read(store: Store) -> None:
     """Every question that is asked of the store."""
-    store.writer.write(unit(3))
+    store.transactions.write(unit(3))
     history = store.history
     assert history.runs() == [RUN]
     assert history.ring_positions() == {"1-2-3": RingPosition("1-2-3", 10, 3)}
@@ -117,7 +151,7 @@ def test_what_was_written_is_what_is_read(store: Store) -> None:
 
 def test_a_window_keeps_every_number(store: Store) -> None:
     (cell,) = cells_of(Phase.DECODE, cycles(50, kv_tokens=1234, batch_size=8))
-    store.writer.write(unit())
+    store.transactions.write(unit())
     (row,) = store.rows(models.WindowRow)
     assert (row.phase, row.rank, row.length_ns, row._mapping["count"]) == ("decode", "tp0", 5 * SECOND, 50)
     for name in (
@@ -140,17 +174,17 @@ def test_a_window_keeps_every_number(store: Store) -> None:
 
 def test_a_unit_written_twice_is_there_once(store: Store) -> None:
     """After a crash the same turns are written again."""
-    store.writer.write(unit(1))
+    store.transactions.write(unit(1))
     once = store.counts()
-    store.writer.write(unit(1))
-    StoreWriter(store.engine, 10).write(unit(1))
+    store.transactions.write(unit(1))
+    Transactions(store.engine, "node").write(unit(1))
     assert store.counts() == once
     assert set(once.values()) == {1}
 
 
 def test_a_regression_is_updated_in_place_and_keeps_its_times(store: Store) -> None:
     """Found again by a daemon that was killed, it would have another time of detection."""
-    store.writer.write(unit())
+    store.transactions.write(unit())
     again = replace(
         REGRESSION,
         state=State.RESOLVED,
@@ -159,7 +193,7 @@ def test_a_regression_is_updated_in_place_and_keeps_its_times(store: Store) -> N
         ended_at_ns=300 * SECOND,
         effect=0.3,
     )
-    store.writer.write(unit(5, regressions=[stored(again, causes=({"kind": "y"},))]))
+    store.transactions.write(unit(5, regressions=[stored(again, causes=({"kind": "y"},))]))
     (view,) = store.history.regressions()
     assert (view.started_at_ns, view.detected_at_ns) == (100 * SECOND, 140 * SECOND)
     assert (view.state, view.ended_at_ns, view.effect, view.causes) == ("resolved", 300 * SECOND, 0.3, [{"kind": "y"}])
@@ -167,14 +201,14 @@ def test_a_regression_is_updated_in_place_and_keeps_its_times(store: Store) -> N
 
 def test_improvements_are_listed_where_asked_for(store: Store) -> None:
     faster = replace(REGRESSION, key="def", direction=Direction.FASTER, state=State.NOTED, started_at_ns=SECOND)
-    store.writer.write(unit(regressions=[stored(REGRESSION), stored(faster)]))
+    store.transactions.write(unit(regressions=[stored(REGRESSION), stored(faster)]))
     assert [view.direction for view in store.history.regressions()] == ["slower"]
     assert [view.direction for view in store.history.regressions(all_directions=True)] == ["slower", "faster"]
 
 
 def test_a_run_is_seen_later_and_keeps_its_start(store: Store) -> None:
-    store.writer.write(unit())
-    store.writer.write(unit(1, runs=[replace(RUN, started_at_ns=99, last_seen_ns=77)]))
+    store.transactions.write(unit())
+    store.transactions.write(unit(1, runs=[replace(RUN, started_at_ns=99, last_seen_ns=77)]))
     (run,) = store.history.runs()
     assert (run.started_at_ns, run.last_seen_ns) == (10, 77)
 
@@ -184,7 +218,7 @@ def test_what_is_no_number_is_null_or_left_out(store: Store, number: float) -> N
     """SQLite would keep infinity, PostgreSQL NaN, and no mean would mean anything."""
     level = StoredLevel(RUN.key, "tp0", "decode", Level(1, number, number, 0, number, 0, 50), suspected=True)
     sample = StoredSample("server", "x", (), 1, number)
-    store.writer.write(unit(levels=[level], samples=[sample]))
+    store.transactions.write(unit(levels=[level], samples=[sample]))
     (row,) = store.rows(models.LevelRow)
     assert (row.log_ratio, row.standard_error, row.suspected) == (None, None, True)
     assert store.rows(models.SampleRow) == []
@@ -193,10 +227,10 @@ def test_what_is_no_number_is_null_or_left_out(store: Store, number: float) -> N
 def test_a_unit_is_stored_as_a_whole_or_not_at_all(store: Store) -> None:
     """The last part fails: nothing of the first is there, and the next attempt begins with clean ids."""
     bad = unit(status={"targets": {"x": object()}})
-    with pytest.raises(Exception, match="JSON"):
-        store.writer.write(bad)
+    with pytest.raises(Exception, match="JSON serializable"):
+        store.transactions.write(bad)
     assert set(store.counts().values()) == {0}
-    store.writer.write(unit())
+    store.transactions.write(unit())
     assert set(store.counts().values()) == {1}
 
 
@@ -206,6 +240,7 @@ def test_the_writer_tries_again_until_the_database_takes_it_in_order(store: Stor
     store.writer.start()
     for number in range(5):
         store.writer.submit(unit(number))
+    wait_for(lambda: store.writer.written == 5)
     assert store.writer.stop(5)
     assert attempts == [0, 0, 0, 1, 2, 3, 4]
     assert (store.writer.failures, store.writer.written, store.writer.dropped) == (2, 5, 0)
@@ -214,14 +249,18 @@ def test_the_writer_tries_again_until_the_database_takes_it_in_order(store: Stor
 
 
 def test_a_lock_that_another_process_holds_is_waited_for(store: Store) -> None:
-    """A real one, of a second connection: a backup, or a person with a shell."""
-    with store.engine.connect() as other:
-        other.exec_driver_sql("BEGIN IMMEDIATE")
+    """A real one, of a second connection: a backup, or a person with a shell. Meanwhile all is on disk."""
+    engine = create_engine(store.engine.url)
+    with engine.connect() as other:
+        is_file = other.dialect.name == "sqlite"
+        other.exec_driver_sql("BEGIN IMMEDIATE" if is_file else "LOCK TABLE runs")
         store.writer.start()
         store.writer.submit(unit(1))
-        wait_for(lambda: store.writer.failures > 0)
-        assert store.writer.pending == 1
-        other.exec_driver_sql("ROLLBACK")
+        wait_for(lambda: store.writer.failures > 0 and store.writer.pending == 0)
+        assert store.writer.spooled_bytes > 0
+        other.rollback()
+    engine.dispose()
+    wait_for(lambda: store.writer.spooled_bytes == 0)
     assert store.writer.stop(5)
     assert store.counts()["windows"] == 1
 
@@ -234,7 +273,7 @@ def test_handing_over_never_waits(store: Store, monkeypatch: pytest.MonkeyPatch)
         inside.set()
         leave.wait(5)
 
-    monkeypatch.setattr(store.writer, "write", hang)
+    monkeypatch.setattr(store.transactions, "write", hang)
     store.writer.start()
     store.writer.submit(unit(0))
     inside.wait(5)
@@ -248,7 +287,7 @@ def test_handing_over_never_waits(store: Store, monkeypatch: pytest.MonkeyPatch)
 
 def test_beyond_the_limit_the_oldest_measurements_are_given_up_and_counted(tmp_path: Path) -> None:
     """Not the regressions, not the events, not the states, not the places in the rings."""
-    store = Store(tmp_path / "a.db", max_pending=10)
+    store = Store(f"sqlite:///{tmp_path / 'a.db'}", tmp_path, max_pending=10)
     for number in range(14):
         key = f"r{number}"
         store.writer.submit(unit(number, regressions=[stored(replace(REGRESSION, key=key))]))
@@ -264,7 +303,7 @@ def test_beyond_the_limit_the_oldest_measurements_are_given_up_and_counted(tmp_p
 
 def test_however_long_the_database_is_away_memory_is_bounded(tmp_path: Path) -> None:
     """Units without measurements become one; what was found is all there when it comes back."""
-    store = Store(tmp_path / "a.db", max_pending=10)
+    store = Store(f"sqlite:///{tmp_path / 'a.db'}", tmp_path, max_pending=10)
     for number in range(500):
         found = [stored(replace(REGRESSION, key=f"r{number}"))] if number % 50 == 0 else []
         store.writer.submit(unit(number, regressions=found, events=[]))
@@ -285,26 +324,41 @@ def test_stop_writes_what_is_waiting(store: Store) -> None:
     assert store.counts()["windows"] == 30
 
 
-def test_stop_waits_for_a_database_that_comes_back(store: Store) -> None:
-    """Locked when asked to stop, free a moment later."""
-    store.failing(locked, times=2)
-    store.writer.submit(unit())
-    store.writer._stopping.set()
+def test_what_the_database_does_not_take_in_the_end_is_there_at_the_next_start(store: Store, tmp_path: Path) -> None:
+    """It lies on disk, and comes before everything else."""
+    attempts = store.failing(locked, times=math.inf)
     store.writer.start()
+    for number in range(3):
+        store.writer.submit(unit(number))
     assert store.writer.stop(5)
-    assert store.counts()["windows"] == 1
+    assert attempts
+    assert set(store.counts().values()) == {0}
+    writer = StoreWriter(Transactions(store.engine, "node"), Spool(tmp_path / "spool", 2**24), 10)
+    writer.recover()
+    assert store.counts()["windows"] == 3
+    assert writer.spooled_bytes == 0
 
 
-def test_stop_says_that_not_everything_could_be_written(store: Store) -> None:
+def test_stop_waits_for_a_database_that_comes_back(full_disk: Store) -> None:
+    """Where the disk takes nothing either: locked when asked to stop, free a moment later."""
+    full_disk.failing(locked, times=2)
+    full_disk.writer.submit(unit())
+    full_disk.writer._stopping.set()
+    full_disk.writer.start()
+    assert full_disk.writer.stop(5)
+    assert full_disk.counts()["windows"] == 1
+
+
+def test_stop_says_that_not_everything_could_be_written(full_disk: Store) -> None:
     """Within its time, and without pretending."""
-    store.failing(locked, times=math.inf)
-    store.writer.start()
-    store.writer.submit(unit())
+    full_disk.failing(locked, times=math.inf)
+    full_disk.writer.start()
+    full_disk.writer.submit(unit())
     began = time.monotonic()
-    assert not store.writer.stop(0.5)
+    assert not full_disk.writer.stop(0.5)
     assert time.monotonic() - began < 2
-    assert store.writer.pending == 1
-    wait_for(lambda: not store.writer._thread.is_alive())
+    assert full_disk.writer.pending == 1
+    wait_for(lambda: not full_disk.writer._thread.is_alive())
 
 
 @pytest.mark.parametrize(
@@ -331,9 +385,9 @@ def test_a_unit_that_no_database_would_take_does_not_stop_the_others(store: Stor
 
 def test_what_is_open_ends_with_its_configuration(store: Store) -> None:
     """And only that: of the configuration that runs now, and of other servers, nothing ends."""
-    store.writer.write(unit())
+    store.transactions.write(unit())
     at_ns = 500 * SECOND
     for target, fingerprint, ended in (("other", "0ff", False), ("server", "f00d", False), ("server", "0ff", True)):
-        store.writer.write(Unit(at_ns, replaced=[Replaced(target, fingerprint, at_ns)]))
+        store.transactions.write(Unit(at_ns, replaced=[Replaced(target, fingerprint, at_ns)]))
         (found,) = store.history.regressions()
         assert (found.state, found.ended_at_ns) == (("resolved", at_ns) if ended else ("open", None))

@@ -1,0 +1,68 @@
+"""The store as a daemon opens it: up to date, with what an earlier one left on disk, and with its upkeep."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.lock import only_daemon
+from cyclewatch.daemon.store import models
+from cyclewatch.daemon.store.database import StoreError, open_database, reason_of, shown_address
+from cyclewatch.daemon.store.spool import Spool
+from cyclewatch.daemon.store.transactions import Transactions
+from cyclewatch.daemon.store.writer import StoreWriter
+
+_OF_A_NODE = (
+    models.RunRow,
+    models.FactRow,
+    models.RingRow,
+    models.SeriesRow,
+    models.ChangeEventRow,
+    models.ProfileRow,
+    models.DetectorStateRow,
+    models.StatusRow,
+)
+
+
+@dataclass(frozen=True)
+class OpenStore:
+    """What the daemon reads from, and writes with."""
+
+    engine: Engine
+    transactions: Transactions
+    writer: StoreWriter
+
+
+def open_store(settings: Settings, node: str) -> OpenStore:
+    """The store of `node`, its writer not yet started.
+
+    Raises:
+        StoreError: the database cannot be opened, or does not take what waits on disk, or that cannot be read.
+        LockError: something waits on disk, and another daemon runs with the same state directory.
+    """
+    engine = open_database(settings.database_url, create=True, upgrade_apart=True)
+    transactions = Transactions(engine, node)
+    directory = settings.state_dir / "spool"
+    try:
+        if engine.dialect.name == "sqlite":
+            _take_over(engine, node)
+        spool = Spool(directory, settings.store.spool_bytes)
+        writer = StoreWriter(transactions, spool, settings.store.max_pending)
+        if not spool.empty:
+            with only_daemon(settings.state_dir):
+                writer.recover()
+    except SQLAlchemyError as error:
+        engine.dispose()
+        raise StoreError(f"database {shown_address(engine.url)}: {reason_of(error)}") from None
+    except OSError as error:
+        engine.dispose()
+        raise StoreError(f"{error.filename or directory}: {error.strerror}: free the disk or mend the owner") from None
+    return OpenStore(engine, transactions, writer)
+
+
+def _take_over(engine: Engine, node: str) -> None:
+    """A file belongs to one node: what it has under another name is of the same one, which was renamed since."""
+    with engine.begin() as connection:
+        for model in _OF_A_NODE:
+            connection.execute(update(model).where(model.node != node).values(node=node))
