@@ -50,6 +50,7 @@ def _own_identity(recorded: Any) -> dict[str, Any]:  # noqa: ANN401 (JSON)
     start_ticks = parse_stat(Path("/proc/self/stat").read_bytes()).start_ticks
     own = {
         "pid": os.getpid(),
+        "parent_pid": os.getppid(),
         "pid_namespace": Path("/proc/self/ns/pid").stat().st_ino,
         "start_ticks": start_ticks,
     }

@@ -1,0 +1,108 @@
+"""deploy/grafana/: as its source says, and as Grafana documents it."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+GRAFANA = ROOT / "deploy/grafana"
+DASHBOARDS = sorted((GRAFANA / "dashboards").glob("*.json"))
+KINDS = {"row", "timeseries", "stat", "state-timeline"}
+UNITS = {"none", "short", "s", "percentunit", "hertz", "watt", "celsius", "Bps", "decbytes"}
+BUILT_IN = {"__rate_interval"}
+
+each_dashboard = pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+
+
+def panels(path: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(path.read_text())["panels"]
+    return found
+
+
+def expressions(path: Path) -> Iterator[str]:
+    document = json.loads(path.read_text())
+    for panel in document["panels"]:
+        yield from (target["expr"] for target in panel.get("targets", ()))
+    yield from (one["expr"] for one in document["annotations"]["list"])
+    yield from (one["definition"] for one in document["templating"]["list"] if one["type"] == "query")
+
+
+def test_the_json_is_what_its_source_makes(tmp_path: Path) -> None:
+    """Nobody edits what is generated: `.venv/bin/python deploy/grafana/build.py` makes it."""
+    subprocess.run([sys.executable, "-B", str(GRAFANA / "build.py"), str(tmp_path)], check=True)
+    made = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    assert made == {path.name: path.read_text() for path in DASHBOARDS}
+
+
+@each_dashboard
+def test_the_model_is_that_of_grafana_11(path: Path) -> None:
+    """An address that stays, and no number of one Grafana's own database."""
+    document = json.loads(path.read_text())
+    assert re.fullmatch(r"[a-z-]{1,40}", document["uid"])
+    assert document["schemaVersion"] == 39
+    assert "id" not in document
+    assert document["title"].startswith("cyclewatch: ")
+
+
+@each_dashboard
+def test_panels_are_whole_and_do_not_overlap(path: Path) -> None:
+    """Numbers of their own, kinds and units that Grafana has, places on a grid of 24 columns."""
+    taken: set[tuple[int, int]] = set()
+    found = panels(path)
+    assert len({panel["id"] for panel in found}) == len(found) > 10
+    for panel in found:
+        assert panel["type"] in KINDS
+        place = panel["gridPos"]
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert max(x for x, _ in cells) < 24
+        assert not cells & taken
+        taken |= cells
+        if panel["type"] != "row":
+            assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
+            assert panel["title"]
+            assert panel["description"].endswith(".")
+            assert len({target["refId"] for target in panel["targets"]}) == len(panel["targets"]) > 0
+            assert all(target["legendFormat"] for target in panel["targets"])
+
+
+@each_dashboard
+def test_everything_asks_the_source_that_the_reader_chose(path: Path) -> None:
+    """No uid of a data source is written down: each Grafana has its own."""
+    sources = re.findall(r'"datasource": \{\s*"type": "(\w+)",\s*"uid": "(.+?)"', path.read_text())
+    assert set(sources) == {("prometheus", "${datasource}")}
+    assert json.loads(path.read_text())["templating"]["list"][0]["name"] == "datasource"
+
+
+@each_dashboard
+def test_variables_are_defined_before_they_are_used(path: Path) -> None:
+    known = {one["name"] for one in json.loads(path.read_text())["templating"]["list"]}
+    used = {name for expr in expressions(path) for name in re.findall(r"\$(\w+)", expr)}
+    assert used - known - BUILT_IN == set()
+
+
+@each_dashboard
+def test_queries_name_metrics_that_there_are(path: Path) -> None:
+    """tests/integration/test_prometheus.py runs them; this holds where no Prometheus is installed."""
+    page = (ROOT / "docs/metrics.md").read_text()
+    known = set(re.findall(r"^\| `(cyclewatch_\w+)`", page, flags=re.MULTILINE))
+    used = {name for expr in expressions(path) for name in re.findall(r"\bcyclewatch_\w+", expr)}
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in used} - known == set()
+
+
+def test_provisioning_points_to_the_dashboards() -> None:
+    """Each file says for which version of the format it is, and the provider reads a folder of files."""
+    for path in sorted((GRAFANA / "provisioning").rglob("*.yaml")):
+        assert "\napiVersion: 1\n" in path.read_text()
+    provider = (GRAFANA / "provisioning/dashboards/cyclewatch.yaml").read_text()
+    assert "type: file\n" in provider
+    assert "path: /var/lib/grafana/dashboards/cyclewatch\n" in provider
