@@ -117,6 +117,9 @@ class Courier:
             except SQLAlchemyError as error:
                 self._in_trouble(f"the outbox cannot be used, so nothing is sent: {reason_of(error)}")
                 pause_s = _LOOK_S
+            except Exception:
+                log.exception("a courier failed by itself; it goes on", sink=self._sink)
+                pause_s = _UNUSABLE_S
             self._pause(pause_s)
 
     def turn(self) -> float:

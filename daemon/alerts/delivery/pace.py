@@ -20,7 +20,7 @@ def wait_ns(attempts: Sequence[Attempt], rates: Sequence[Rate], now: Now, boot: 
     asked = [one.wait_ns - age_ns for one, age_ns in zip(attempts, ages_ns, strict=True)]
     newest_first = sorted(ages_ns)
     full = [int(rate.seconds * 1e9) - newest_first[rate.count - 1] for rate in rates if len(attempts) >= rate.count]
-    return max(0, *asked, *full)
+    return max([0, *asked, *full])
 
 
 def backoff_ns(failures: int, longest_s: float, chance: float) -> int:
