@@ -32,3 +32,8 @@ def utc_ns(at: datetime) -> int:
     """UTC nanoseconds of an instant that has a zone."""
     since = at - _EPOCH
     return (since.days * 86_400 + since.seconds) * 10**9 + since.microseconds * 1000
+
+
+def utc(at_ns: int) -> str:
+    """An instant as ISO 8601 in UTC, to the second."""
+    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -9,6 +9,8 @@ from cyclewatch.daemon.cli import (
     demo,
     detect,
     doctor,
+    expect,
+    incidents,
     install,
     kernels,
     metrics,
@@ -19,6 +21,7 @@ from cyclewatch.daemon.cli import (
     regressions,
     roofline,
     run,
+    silences,
     sink,
     status,
 )
@@ -45,7 +48,11 @@ app.command("metrics")(metrics.metrics)
 app.command("probe")(probe.probe)
 app.command("profile")(profile.profile)
 app.command("roofline")(roofline.roofline)
+app.command("expect")(expect.expect)
 app.add_typer(regressions.app, name="regressions")
+app.add_typer(incidents.app, name="incidents")
+app.add_typer(silences.app, name="silences")
+app.add_typer(expect.app, name="expectations")
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(model.app, name="model")
 app.add_typer(sink.app, name="sink")

@@ -3,7 +3,6 @@
 import contextlib
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +11,7 @@ from rich.console import Console
 
 from cyclewatch.config.load import ConfigError, load_settings
 from cyclewatch.config.settings import Settings
+from cyclewatch.daemon import time_words
 from cyclewatch.daemon.lock import LockError
 from cyclewatch.daemon.store.database import StoreError, open_database
 from cyclewatch.daemon.store.history import StoreHistory
@@ -19,7 +19,7 @@ from cyclewatch.daemon.store.history import StoreHistory
 EXIT_ERROR = 1
 EXIT_CONFIG = 2
 EXIT_FOUND = 3
-"""`doctor` or `sink list` found something to mend; `regressions list --fail` found an open regression."""
+"""`doctor` or `sink list` found something to mend; `list --fail` of regressions or incidents found an open one."""
 
 ConfigOption = Annotated[
     Path | None,
@@ -62,7 +62,5 @@ def console() -> Console:
 
 
 def utc(at_ns: int | None) -> str | None:
-    """An instant as ISO 8601 in UTC, to the second."""
-    if at_ns is None:
-        return None
-    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """An instant as ISO 8601 in UTC, to the second, where there is one."""
+    return None if at_ns is None else time_words.utc(at_ns)

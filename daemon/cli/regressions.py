@@ -1,7 +1,6 @@
 """`cyclewatch regressions`: what was found, with its causes."""
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -17,6 +16,7 @@ from cyclewatch.daemon.cli.common import (
 )
 from cyclewatch.daemon.reports.regression import regression_markdown
 from cyclewatch.daemon.store.history import RegressionView
+from cyclewatch.daemon.triage.documents import RegressionDetail, RegressionDocument, json_of
 
 app = typer.Typer(help="Regressions that were found.", no_args_is_help=True)
 
@@ -31,7 +31,7 @@ def list_all(
     """List regressions, newest first."""
     views = history_or_exit(settings_or_exit(config)).regressions(all_directions=improvements)
     if as_json:
-        typer.echo(json.dumps([regression_document(view) for view in views], indent=2))
+        typer.echo(json_of([RegressionDocument.model_validate(view) for view in views], indent=2))
     elif not views:
         typer.echo("no regression found")
     else:
@@ -52,29 +52,9 @@ def show(
         typer.echo(f"cyclewatch: no regression {number}; see `cyclewatch regressions list`", err=True)
         raise typer.Exit(EXIT_ERROR)
     if as_json:
-        typer.echo(json.dumps({**regression_document(view), "split": view.split}, indent=2))
+        typer.echo(json_of(RegressionDetail.model_validate(view), indent=2))
     else:
         typer.echo(regression_markdown(view), nl=False)
-
-
-def regression_document(view: RegressionView) -> dict[str, Any]:
-    """The machine-readable form, kept stable."""
-    return {
-        "id": view.id,
-        "target": view.target,
-        "rank": view.rank,
-        "phase": view.phase,
-        "state": view.state,
-        "direction": view.direction,
-        "kind": view.kind,
-        "started_at": utc(view.started_at_ns),
-        "detected_at": utc(view.detected_at_ns),
-        "ended_at": utc(view.ended_at_ns),
-        "effect": view.effect,
-        "ci": list(view.ci),
-        "probability": view.probability,
-        "causes": view.causes,
-    }
 
 
 def _print_table(views: list[RegressionView]) -> None:

@@ -1,12 +1,15 @@
 """Incidents, silences and announced changes for those who look at them and act on them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, and_, exists, insert, select, update
 
+from cyclewatch.daemon.alerts.message import Felt
 from cyclewatch.daemon.incidents.acting import ActError, NotThereError, acted
 from cyclewatch.daemon.incidents.incident import ENDED, Act, Expectation, Incident, Note, Silence
+from cyclewatch.daemon.store.felt import felt
 from cyclewatch.daemon.store.incident_models import (
     ExpectationRow,
     IncidentMemberRow,
@@ -24,6 +27,20 @@ _LARGEST = 2**63 - 1
 _NAME_MAX = 128
 _CAUSE_MAX = 64
 _WHY_MAX = 2000
+
+
+@dataclass(frozen=True)
+class IncidentView:
+    """One incident as it is shown: with its book, the oldest note first, and what users feel.
+
+    `numbers` are those of its regressions, by key, as far as they are kept.
+    """
+
+    number: int
+    incident: Incident
+    notes: Sequence[Note]
+    numbers: Mapping[str, int]
+    felt: Sequence[Felt]
 
 
 class IncidentStore:
@@ -53,22 +70,23 @@ class IncidentStore:
         """The book of an incident, oldest first."""
         if not 0 < number <= _LARGEST:
             return []
-        row = IncidentNoteRow
-        query = select(row.at_ns, row.what, row.who, row.why).where(row.incident_id == number).order_by(row.id)
         with self._engine.connect() as connection:
-            return [Note(*one) for one in connection.execute(query)]
+            return _notes(connection, number)
 
-    def regression_numbers(self, number: int) -> Mapping[str, int]:
-        """Numbers of the regressions of an incident, by key, as far as they are kept."""
-        if not 0 < number <= _LARGEST:
-            return {}
-        query = (
-            select(RegressionRow.key, RegressionRow.id)
-            .join(IncidentMemberRow, IncidentMemberRow.regression == RegressionRow.key)
-            .where(IncidentMemberRow.incident_id == number)
-        )
+    def view(self, number: int, now_ns: int) -> IncidentView | None:
+        """The incident with this number, and what is known around it."""
         with self._engine.connect() as connection:
-            return {row.key: row.id for row in connection.execute(query)}
+            incident = _incident(connection, number)
+            if incident is None:
+                return None
+            over_ns = now_ns if incident.ended_at_ns is None else incident.ended_at_ns
+            return IncidentView(
+                number,
+                incident,
+                _notes(connection, number),
+                _regression_numbers(connection, number),
+                felt(connection, incident.node, incident.target, incident.started_at_ns, over_ns),
+            )
 
     def act(self, number: int, act: Act, who: str, why: str, now_ns: int) -> Incident:
         """Do something about an incident, and note who did and why; gives the incident as it is then.
@@ -204,6 +222,21 @@ def _incident(connection: Connection, number: int) -> Incident | None:
         return None
     found = read_incidents(connection, select(IncidentRow.__table__).where(IncidentRow.id == number))
     return found[0] if found else None
+
+
+def _notes(connection: Connection, number: int) -> list[Note]:
+    row = IncidentNoteRow
+    query = select(row.at_ns, row.what, row.who, row.why).where(row.incident_id == number).order_by(row.id)
+    return [Note(*one) for one in connection.execute(query)]
+
+
+def _regression_numbers(connection: Connection, number: int) -> dict[str, int]:
+    query = (
+        select(RegressionRow.key, RegressionRow.id)
+        .join(IncidentMemberRow, IncidentMemberRow.regression == RegressionRow.key)
+        .where(IncidentMemberRow.incident_id == number)
+    )
+    return {row.key: row.id for row in connection.execute(query)}
 
 
 def _refuse_if_elsewhere(connection: Connection, incident: Incident) -> None:

@@ -3,22 +3,17 @@
 Every document is made by `model_validate` from the dataclass it shows. Instants are ISO 8601 in UTC, to the second.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import to_json
 
 from cyclewatch.daemon.alerts.message import Severity
-from cyclewatch.daemon.incidents.incident import Incident, IncidentState, Note
-
-
-def utc(at_ns: int) -> str:
-    """An instant as ISO 8601 in UTC, to the second."""
-    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
+from cyclewatch.daemon.incidents.incident import IncidentState
+from cyclewatch.daemon.store.incidents import IncidentView
+from cyclewatch.daemon.time_words import utc
 
 Instant = Annotated[
     int, PlainSerializer(utc, return_type=str), WithJsonSchema({"type": "string", "format": "date-time"})
@@ -31,7 +26,7 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, from_attributes=True, use_attribute_docstrings=True)
 
 
-def as_json(documents: Document | Sequence[Document], indent: int | None = None) -> bytes:
+def json_of(documents: Document | Sequence[Document], indent: int | None = None) -> bytes:
     """One document, or a list of them, as JSON; a figure that is none is null."""
     return to_json(documents, indent=indent, by_alias=True, inf_nan_mode="null")
 
@@ -40,6 +35,7 @@ class RegressionDocument(Document):
     """A lasting change of one phase of one rank."""
 
     id: int
+    node: str
     target: str
     rank: str
     phase: str
@@ -136,19 +132,36 @@ class NoteDocument(Document):
     why: str
 
 
-class IncidentDetail(IncidentDocument):
-    """One incident with its members and its book."""
+class FeltDocument(Document):
+    """One quantity that users feel; both values are in `unit`."""
 
+    name: str
+    before: float
+    after: float
+    unit: str
+
+
+class IncidentDetail(IncidentDocument):
+    """One incident with its members, its book, and what users feel."""
+
+    felt: list[FeltDocument]
     members: list[MemberDocument]
     notes: list[NoteDocument]
     """The oldest first."""
 
 
-def incident_detail(incident: Incident, notes: Sequence[Note], numbers: Mapping[str, int]) -> IncidentDetail:
-    """One incident with its book; `numbers` are those of its regressions, by key."""
-    members = [{**asdict(member), "id": numbers.get(member.regression)} for member in incident.members]
+def incident_detail(view: IncidentView) -> IncidentDetail:
+    """One incident with all that is shown of it."""
+    incident = view.incident
+    members = [{**asdict(member), "id": view.numbers.get(member.regression)} for member in incident.members]
     return IncidentDetail.model_validate(
-        {**asdict(incident), "targets": incident.targets, "members": members, "notes": notes}
+        {
+            **asdict(incident),
+            "targets": incident.targets,
+            "felt": view.felt,
+            "members": members,
+            "notes": view.notes,
+        }
     )
 
 

@@ -20,7 +20,7 @@ from starlette.types import ASGIApp
 
 from cyclewatch.daemon.incidents.acting import ActError, NotThereError
 from cyclewatch.daemon.store.database import reason_of
-from cyclewatch.daemon.triage.documents import Document, as_json
+from cyclewatch.daemon.triage.documents import Document, json_of
 from cyclewatch.daemon.triage.requests import Request as Asked
 from cyclewatch.daemon.triage.requests import RequestError, what_is_wrong
 from cyclewatch.daemon.web.api.access import Access, Guard
@@ -101,7 +101,7 @@ class _Path:
         body = Nothing() if operation.body is Nothing else _checked(operation.body, await _body(request))
         async with self._room:
             documents = await run_in_threadpool(_answered, operation, Call(number, query, body))
-        return json_response(as_json(documents), operation.status, _next_page(query, documents))
+        return json_response(json_of(documents), operation.status, _next_page(query, documents))
 
 
 def _answered(operation: Operation[Any, Any], call: Call[Any, Any]) -> Document | Sequence[Document]:

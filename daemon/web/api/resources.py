@@ -77,12 +77,10 @@ class Resources:
 
     def show_incident(self, call: Call[Nothing, Nothing]) -> IncidentDetail:
         """One incident with its members and its book."""
-        found = self._incidents.incident(call.number)
-        if found is None:
+        view = self._incidents.view(call.number, self._now_ns())
+        if view is None:
             raise Problem(HTTPStatus.NOT_FOUND, f"there is no incident {call.number}")
-        return incident_detail(
-            found, self._incidents.notes(call.number), self._incidents.regression_numbers(call.number)
-        )
+        return incident_detail(view)
 
     def acknowledge_incident(self, call: Call[Nothing, ActRequest]) -> IncidentDocument:
         """Somebody looks at it."""
