@@ -38,7 +38,10 @@ from nvml_lab import recording as nvml_recording
 PROGRAM = shutil.which("prometheus")
 PROMTOOL = shutil.which("promtool")
 
-pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Prometheus on the PATH: install prometheus")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="no Prometheus on the PATH: install prometheus"),
+]
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 PAGES = Path(__file__).parents[1] / "fixtures/engine"

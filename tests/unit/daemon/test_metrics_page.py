@@ -117,6 +117,17 @@ def test_a_crowded_node_has_a_bounded_page_that_promtool_accepts() -> None:
     _check(text)
 
 
+def test_promtool_accepts_every_metric_there_is() -> None:
+    """Names, units and help texts by Prometheus' conventions: every reading that a collector declares, and our own."""
+    metrics = Metrics()
+    metrics.state.quantities = known_quantities()
+    metrics.state.readings = [
+        Reading("server", quantity.name, 1.0, tuple((label, "x") for label in quantity.labels))
+        for quantity in metrics.state.quantities.values()
+    ]
+    _check(generate_latest(metrics.page))
+
+
 def _check(text: bytes) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
