@@ -53,4 +53,7 @@ def demo(
         typer.echo("cyclewatch: the demo found no regression, which is a defect: please report it", err=True)
         raise typer.Exit(EXIT_ERROR)
     screen.print(shown.report.read_text(), markup=False)
+    for told in shown.told:
+        screen.print("# What a chat would have been told\n")
+        screen.print(told, markup=False, end="\n\n")
     screen.print(f"metrics:  {shown.metrics}\nreport:   {shown.report}\ndatabase: {shown.database}", markup=False)

@@ -14,11 +14,17 @@ from pathlib import Path
 from cyclewatch.collectors.base import Now
 from cyclewatch.config.settings import Detection, Engine, Gpu, Host, Probe, Profiling, Rings, Settings
 from cyclewatch.config.web import Web
+from cyclewatch.daemon.alerts.message import Message, State
+from cyclewatch.daemon.alerts.text import text_of
 from cyclewatch.daemon.clock import ScaledClock
 from cyclewatch.daemon.demo.recording import Recording
+from cyclewatch.daemon.incidents.reconcile import Decision
+from cyclewatch.daemon.incidents.wording import worded
 from cyclewatch.daemon.reports.regression import regression_markdown
 from cyclewatch.daemon.server import Server
+from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import RegressionView
+from cyclewatch.daemon.store.incidents import IncidentStore
 
 _SETTLE_S = 15.0
 """Seconds of the recording's clock after its end: the last windows close and are stored."""
@@ -35,9 +41,10 @@ class DemoError(Exception):
 
 @dataclass(frozen=True)
 class Shown:
-    """What a showing left behind. `metrics`, `report` and `database` are files."""
+    """What a showing left behind; `told` are messages as a chat shows them, `metrics`, `report`, `database` files."""
 
     found: list[RegressionView]
+    told: list[str]
     metrics: Path
     report: Path
     database: Path
@@ -137,4 +144,23 @@ def _written(server: Server, directory: Path, metrics: str) -> Shown:
     metrics_path.write_text(metrics)
     found = server.history.regressions()
     report.write_text("\n".join(regression_markdown(view) for view in found) or "No regression was found.\n")
-    return Shown(found, metrics_path, report, directory / "cyclewatch.db")
+    return Shown(found, _told(server.settings), metrics_path, report, directory / "cyclewatch.db")
+
+
+def _told(settings: Settings) -> list[str]:
+    """What a chat would have been told of the incidents first."""
+    engine = open_database(settings.database_url, create=False)
+    try:
+        incidents = IncidentStore(engine).incidents(ended=True)
+    finally:
+        engine.dispose()
+    return [
+        _as_text(worded(Decision(incident, tell=State.OPENED), incident.number, settings.incidents, told.at_ns))
+        for incident in reversed(incidents)
+        if (told := incident.told) is not None and incident.number is not None
+    ]
+
+
+def _as_text(message: Message) -> str:
+    text = text_of(message)
+    return "\n".join([text.title, *map(str, text.lines), text.where])

@@ -74,7 +74,7 @@ def _measured(member: Member, finding: Finding | None, now_ns: int) -> Member:
 
 
 def sized(incident: Incident, findings: Mapping[str, Finding], policy: Policy) -> Incident:
-    """Effect and interval of the worst open member, the cause, and the severity, which only rises."""
+    """Effect and interval of the worst open member, the cause, and the severity, which only rises once it is told."""
     expected = incident.expectation is not None
     worst_first = [
         (beyond(member.effect, None if expected else member.accepted_effect), member, findings[member.regression])
@@ -88,12 +88,13 @@ def sized(incident: Incident, findings: Mapping[str, Finding], policy: Policy) -
     base = None if expected else member.accepted_effect
     cause = _cause(incident.cause, [finding for _, _, finding in worst_first])
     found = _severity(effect, cause, policy)
+    least = found if incident.told is None else incident.severity
     return replace(
         incident,
         effect=effect,
         ci=(beyond(worst.ci[0], base), beyond(worst.ci[1], base)),
         cause=cause,
-        severity=max(incident.severity, found, key=order),
+        severity=max(least, found, key=order),
     )
 
 

@@ -250,7 +250,7 @@ def _notes(before: Incident | None, after: Incident, tell: State | None, now_ns:
         notes.append(Note(now_ns, "expected" if after.expectation is not None else "opened"))
     elif before.state is not after.state:
         notes.append(Note(now_ns, "returned" if before.state in ENDED else after.state.value))
-    if before is not None and order(after.severity) > order(before.severity):
+    if before is not None and before.told is not None and after.severity is not before.severity:
         notes.append(Note(now_ns, "severity", why=f"{before.severity}, now {after.severity}"))
     if tell is not None:
         notes.append(Note(now_ns, "told", why=tell.value))
