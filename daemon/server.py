@@ -87,7 +87,7 @@ class Server:
         self._no_data: dict[str, str] = {}
         self._failing: dict[str, tuple[str, ...]] = {}
         node = settings.node or socket.gethostname()
-        store = open_store(settings, node)
+        store = open_store(settings, node, lambda: self.clock.now().wall_ns)
         engine = self._engine = store.engine
         self._transactions, self._writer = store.transactions, store.writer
         self.history = StoreHistory(engine, node)
@@ -117,6 +117,8 @@ class Server:
             Runner(collector, self.clock.now, self._take, self._report)
             for collector in build_collectors(settings, self.discovery, resume, self._own_work, nvml)
         ]
+        for runner in self._runners:  # there from the start: a counter that shows with its first miss has not grown
+            self.metrics.collector_missed.labels(runner.collector.name)
         self.metrics.state.quantities = known_quantities()
         self.prober = Prober(
             settings.probe,

@@ -224,6 +224,13 @@ def test_a_failure_is_logged_when_it_comes_and_when_it_goes(build: Callable[...,
     assert value("cyclewatch_collector_success", {"collector": "cycles"}) == 1
 
 
+def test_missed_runs_are_counted_from_zero(build: Callable[..., Server]) -> None:
+    """Of every collector, so that the first one missed is an increase."""
+    registry = build().metrics.registry
+    missed = registry.get_sample_value("cyclewatch_collector_missed_runs_total", {"collector": "cycles"})
+    assert missed == 0
+
+
 def test_no_data_is_logged_when_its_reason_changes(build: Callable[..., Server]) -> None:
     server = build()
     with capture_logs() as events:
