@@ -17,7 +17,7 @@ import pytest
 from alert_messages import HOSTILE, MESSAGE, sender
 from cyclewatch.daemon.alerts.deliver import deliver
 from cyclewatch.daemon.alerts.exchange import Delivered, Refused
-from cyclewatch.daemon.alerts.message import Message, State
+from cyclewatch.daemon.alerts.message import Message, Severity, State
 from cyclewatch.daemon.alerts.post import HttpPoster
 from fake_http import Answer, HttpServer, closed_port, http_server
 
@@ -111,6 +111,37 @@ def test_incidents_are_received_grouped_and_resolved(manager: Alertmanager) -> N
     for message in (grown, other):
         manager.send(replace(message, state=State.RESOLVED, at_ns=time.time_ns()))
     until(lambda: manager.told()[-1] == ("resolved", 2))
+
+
+def test_a_risen_severity_ends_the_alert_of_the_old_one(manager: Alertmanager) -> None:
+    """In the same request: nobody is left with two alerts of one incident. What follows goes on from there."""
+    now_ns = time.time_ns()
+    one = replace(MESSAGE, started_at_ns=now_ns - 60 * 10**9, at_ns=now_ns)
+    assert manager.send(one) == Delivered()
+    until(lambda: ("firing", 1) in manager.told())
+    grown = replace(
+        one, state=State.GROWN, severity=Severity.CRITICAL, risen_from=Severity.WARNING, at_ns=time.time_ns()
+    )
+    assert manager.send(grown) == Delivered()
+    until(lambda: severities(manager) == ["critical"])
+    assert manager.send(grown) == Delivered()  # as it is sent again
+    assert manager.send(replace(grown, state=State.ACKNOWLEDGED, risen_from=None)) == Delivered()
+    assert severities(manager) == ["critical"]
+    accepted = replace(grown, state=State.ACCEPTED, risen_from=None, at_ns=time.time_ns())
+    assert manager.send(accepted) == Delivered()
+    until(lambda: severities(manager) == [])
+
+
+def severities(manager: Alertmanager) -> list[str]:
+    """Of the alerts that burn."""
+    return [alert["labels"]["severity"] for alert in manager.alerts()]
+
+
+def test_what_was_announced_is_no_alert(manager: Alertmanager) -> None:
+    now_ns = time.time_ns()
+    announced = replace(MESSAGE, state=State.EXPECTED, severity=Severity.INFO, started_at_ns=now_ns, at_ns=now_ns)
+    assert manager.send(announced) == Delivered()
+    assert severities(manager) == []
 
 
 @pytest.mark.parametrize("name", HOSTILE)
