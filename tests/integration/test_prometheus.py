@@ -195,7 +195,7 @@ def _scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scraped]:
         settings = Settings(
             state_dir=directory,
             rings=Rings(directory=rings),
-            targets=[Target.model_validate({"name": "sglang", "url": sglang.url})],
+            targets=(Target.model_validate({"name": "sglang", "url": sglang.url}),),
             engine=Engine(interval_s=10.0),
             host=Host(survey_interval_s=10.0),
             profiling=Profiling(enabled=False),
