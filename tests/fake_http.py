@@ -34,7 +34,7 @@ class Answer:
 
 
 class HttpServer:
-    """Answers by path, everything else with 404.
+    """Answers by path, with any query, everything else with 404.
 
     `requests` are the paths asked for, with the headers; `bodies` are what was posted.
     """
@@ -55,10 +55,13 @@ def http_server(answers: dict[str, Answer], tls: ssl.SSLContext | None = None) -
         def do_GET(self) -> None:
             running.requests.append((self.path, dict(self.headers)))
             with contextlib.suppress(OSError):  # the client may hang up at any point
-                running.answers.get(self.path, Answer(b"{}", 404)).send(self)
+                answers = running.answers
+                answer = answers.get(self.path) or answers.get(self.path.partition("?")[0]) or Answer(b"{}", 404)
+                answer.send(self)
 
         def do_POST(self) -> None:
-            running.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+            self.body = self.rfile.read(int(self.headers["Content-Length"]))
+            running.bodies.append(self.body)
             self.do_GET()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 (the name it has in the base class)
