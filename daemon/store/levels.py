@@ -75,7 +75,7 @@ class StoredLevels:
                 func.min(LevelRow.start_ns).label("first_ns"),
                 func.max(LevelRow.start_ns).label("last_ns"),
             )
-            .where(LevelRow.windows == 1)
+            .where(LevelRow.length_ns == 0)
             .group_by(LevelRow.run_id, LevelRow.rank, LevelRow.phase)
             .subquery()
         )
@@ -108,7 +108,7 @@ class StoredLevels:
                 LevelRow.phase == series.key.phase,
                 LevelRow.known >= min_cycles,
                 LevelRow.log_ratio.is_not(None),
-                LevelRow.windows == 1,
+                LevelRow.length_ns == 0,
             )
             .order_by(LevelRow.start_ns)
         )

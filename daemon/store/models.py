@@ -128,7 +128,7 @@ class LevelRow(Base):
     known: Mapped[int] = mapped_column(Integer)
     total: Mapped[int] = mapped_column(Integer)
     suspected: Mapped[bool] = mapped_column(Boolean)
-    windows: Mapped[int] = mapped_column(Integer, server_default="1")  # how many it is the mean of
+    length_ns: Mapped[int] = mapped_column(BigInteger, server_default="0")  # 0 of one window, as it was judged
 
     __table_args__ = (Index("ix_levels_start_ns", "start_ns"),)
 

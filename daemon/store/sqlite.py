@@ -33,18 +33,31 @@ def _prepare(connection: object, _record: ConnectionPoolEntry) -> None:
     cursor.close()
 
 
+def is_full(error: Exception) -> bool:
+    """Whether a file could not grow any more."""
+    return getattr(getattr(error, "orig", None), "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+
 def used_bytes(connection: Connection) -> int:
     """Bytes of the file that hold something; what was freed is used again before the file grows."""
-    pages, free, size = (
-        int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
-        for name in ("page_count", "freelist_count", "page_size")
+    return (_number(connection, "page_count") - _number(connection, "freelist_count")) * _number(
+        connection, "page_size"
     )
-    return (pages - free) * size
+
+
+def mostly_free(connection: Connection) -> bool:
+    """Whether so much of the file is free that it will not soon be used again."""
+    return _number(connection, "freelist_count") > _number(connection, "page_count") // 2
+
+
+def _number(connection: Connection, name: str) -> int:
+    return int(connection.exec_driver_sql(f"PRAGMA {name}").scalar_one())
 
 
 def give_back(connection: Connection) -> None:
     """Give some of the freed pages back to the file system, where the file was made by schema 0009 or later."""
     connection.exec_driver_sql(f"PRAGMA incremental_vacuum({_FREED_PAGES})").all()
+    connection.commit()
 
 
 def flaws(connection: Connection) -> list[str]:

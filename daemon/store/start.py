@@ -1,5 +1,6 @@
 """The store as a daemon opens it: up to date, with what an earlier one left on disk, and with its upkeep."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import Engine, update
@@ -9,6 +10,7 @@ from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.lock import only_daemon
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of, shown_address
+from cyclewatch.daemon.store.retention import Upkeep
 from cyclewatch.daemon.store.spool import Spool
 from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.writer import StoreWriter
@@ -34,8 +36,8 @@ class OpenStore:
     writer: StoreWriter
 
 
-def open_store(settings: Settings, node: str) -> OpenStore:
-    """The store of `node`, its writer not yet started.
+def open_store(settings: Settings, node: str, now_ns: Callable[[], int]) -> OpenStore:
+    """The store of `node`, its writer not yet started; `now_ns` is UTC.
 
     Raises:
         StoreError: the database cannot be opened, or does not take what waits on disk, or that cannot be read.
@@ -48,7 +50,8 @@ def open_store(settings: Settings, node: str) -> OpenStore:
         if engine.dialect.name == "sqlite":
             _take_over(engine, node)
         spool = Spool(directory, settings.store.spool_bytes)
-        writer = StoreWriter(transactions, spool, settings.store.max_pending)
+        upkeep = Upkeep(engine, node, settings.store, now_ns, transactions.forget)
+        writer = StoreWriter(transactions, spool, settings.store.max_pending, upkeep)
         if not spool.empty:
             with only_daemon(settings.state_dir):
                 writer.recover()

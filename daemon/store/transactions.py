@@ -1,19 +1,18 @@
 """A unit as rows: everything that a turn of the pipeline leaves, in one transaction."""
 
-import hashlib
-import importlib
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Engine, String, Table, select, update
+from sqlalchemy import Connection, Engine, select, update
 
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.levels import packed_doubt
 from cyclewatch.daemon.store.profile_records import StoredProfile
 from cyclewatch.daemon.store.profiles import profile_row, write_kernels
+from cyclewatch.daemon.store.retention import reopen
 from cyclewatch.daemon.store.unit import (
     Replaced,
     Series,
@@ -23,8 +22,8 @@ from cyclewatch.daemon.store.unit import (
     StoredWindow,
     Unit,
 )
+from cyclewatch.daemon.store.upsert import cut, upsert
 
-_HASH_LENGTH = 16
 _SERIES_KEY_LENGTH = 400
 
 
@@ -57,6 +56,15 @@ class Transactions:
             self.busy_ns += time.monotonic_ns() - began_ns
         self.rows += unit.rows
 
+    def reopen(self, at_ns: int) -> None:
+        """Have measurements from `at_ns` (UTC) on added up once more: they came late.
+
+        Raises:
+            SQLAlchemyError: the database does not answer.
+        """
+        with self._engine.begin() as connection:
+            reopen(connection, at_ns)
+
     def forget(self) -> None:
         """Ask the database for the numbers of runs and series again."""
         self._run_ids.clear()
@@ -67,20 +75,20 @@ class Transactions:
             # A run read again from an old ring has no environment: what was stored while it ran stands.
             keep = ("started_at_ns",) if run.environment else ("started_at_ns", "environment")
             row = {**_fields(run), "arguments": dict(run.arguments), "environment": dict(run.environment)}
-            _upsert(connection, models.RunRow, [row], ("key",), keep)
+            upsert(connection, models.RunRow, [row], ("key",), keep)
         rings = [{"node": self._node, **_fields(ring), "updated_at_ns": unit.at_ns} for ring in unit.rings]
-        _upsert(connection, models.RingRow, rings, ("node", "key"))
+        upsert(connection, models.RingRow, rings, ("node", "key"))
         windows = [self._window(connection, row) for row in unit.windows]
-        _upsert(connection, models.WindowRow, windows, ("run_id", "rank", "phase", "bucket", "start_ns"))
+        upsert(connection, models.WindowRow, windows, ("run_id", "rank", "phase", "bucket", "start_ns"))
         levels = [self._level(connection, row) for row in unit.levels]
-        _upsert(connection, models.LevelRow, levels, ("run_id", "rank", "phase", "start_ns"))
-        _upsert(connection, models.SampleRow, self._samples(connection, unit.samples), ("series_id", "at_ns"))
+        upsert(connection, models.LevelRow, levels, ("run_id", "rank", "phase", "start_ns"))
+        upsert(connection, models.SampleRow, self._samples(connection, unit.samples), ("series_id", "at_ns"))
         events = [{"node": self._node, **_fields(event), "key": event.key} for event in unit.events]
-        _upsert(connection, models.ChangeEventRow, events, ("node", "key"))
+        upsert(connection, models.ChangeEventRow, events, ("node", "key"))
         facts = [{"node": self._node, **_fields(fact)} for fact in unit.facts]
-        _upsert(connection, models.FactRow, facts, ("node", "target", "subject"))
+        upsert(connection, models.FactRow, facts, ("node", "target", "subject"))
         rows = [self._regression(connection, row) for row in unit.regressions]
-        _upsert(
+        upsert(
             connection,
             models.RegressionRow,
             rows,
@@ -93,9 +101,9 @@ class Transactions:
             self._profile(connection, profile)
         told = {"node": self._node, "updated_at_ns": unit.at_ns}
         states = [{**told, "key": key, "state": dict(state)} for key, state in unit.states.items()]
-        _upsert(connection, models.DetectorStateRow, states, ("node", "key"))
+        upsert(connection, models.DetectorStateRow, states, ("node", "key"))
         status = [{**told, "name": name, "value": dict(value)} for name, value in unit.status.items()]
-        _upsert(connection, models.StatusRow, status, ("node", "name"))
+        upsert(connection, models.StatusRow, status, ("node", "name"))
 
     def _run_id(self, connection: Connection, key: str) -> int:
         if key not in self._run_ids:
@@ -140,7 +148,7 @@ class Transactions:
     def _series_id(self, connection: Connection, sample: StoredSample) -> int:
         series_id = self._series_ids.get(sample.series)
         if series_id is None:
-            key = _cut(sample.series_key, _SERIES_KEY_LENGTH)
+            key = cut(sample.series_key, _SERIES_KEY_LENGTH)
             values = {
                 "node": self._node,
                 "key": key,
@@ -148,7 +156,7 @@ class Transactions:
                 "name": sample.name,
                 "labels": dict(sample.labels),
             }
-            _upsert(connection, models.SeriesRow, [values], ("node", "key"))
+            upsert(connection, models.SeriesRow, [values], ("node", "key"))
             query = select(models.SeriesRow.id).where(models.SeriesRow.node == self._node, models.SeriesRow.key == key)
             series_id = self._series_ids[sample.series] = connection.execute(query).scalar_one()
         return series_id
@@ -178,7 +186,7 @@ class Transactions:
     def _profile(self, connection: Connection, stored: StoredProfile) -> None:
         run_id = self._run_id(connection, stored.run_key) if stored.run_key else None
         row = {"node": self._node, **profile_row(stored, run_id)}
-        _upsert(connection, models.ProfileRow, [row], ("key",), keep=("run_id",))
+        upsert(connection, models.ProfileRow, [row], ("key",), keep=("run_id",))
         write_kernels(connection, stored)
 
     def _end_of_configuration(self, connection: Connection, replaced: Replaced) -> None:
@@ -201,44 +209,3 @@ def _fields(row: Any) -> dict[str, Any]:  # noqa: ANN401 (any flat dataclass)
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
-
-
-def _upsert(
-    connection: Connection,
-    model: type[models.Base],
-    rows: list[dict[str, Any]],
-    key: tuple[str, ...],
-    keep: tuple[str, ...] = (),
-) -> None:
-    """Insert rows, or update the ones whose `key` is there already, leaving the columns in `keep` as they were."""
-    if not rows:
-        return
-    table = model.__table__
-    assert isinstance(table, Table)
-    rows = _fitted(table, rows)
-    # Both dialects have an INSERT of their own with ON CONFLICT; only the one in use is loaded.
-    insert: Any = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
-    changed: Mapping[str, Any] = {
-        name: insert.excluded[name] for name in rows[0] if name not in key and name not in keep
-    }
-    connection.execute(insert.on_conflict_do_update(index_elements=list(key), set_=changed), rows)
-
-
-def _fitted(table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows whose texts fit: PostgreSQL refuses what is longer than its column, and the character 0."""
-    lengths = {
-        column.name: column.type.length
-        for column in table.columns
-        if isinstance(column.type, String) and column.name in rows[0]
-    }
-    return [{**row, **{name: _cut(row[name], length) for name, length in lengths.items()}} for row in rows]
-
-
-def _cut(text: str, length: int | None) -> str:
-    """A text that is too long ends in a hash of the whole, so that two of them stay two."""
-    if "\0" in text:
-        text = text.replace("\0", "\ufffd")
-    if length is None or len(text) <= length:
-        return text
-    whole = hashlib.sha256(text.encode(errors="replace")).hexdigest()[:_HASH_LENGTH]
-    return text[: max(0, length - _HASH_LENGTH)] + whole[:length]

@@ -3,13 +3,14 @@
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 
 import structlog
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, InvalidRequestError, SQLAlchemyError, StatementError
 
 from cyclewatch.daemon.store.database import reason_of
+from cyclewatch.daemon.store.retention import Upkeep
 from cyclewatch.daemon.store.spool import Spool
+from cyclewatch.daemon.store.sqlite import is_full
 from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import Unit, merged
 
@@ -18,6 +19,8 @@ log = structlog.get_logger(__name__)
 _RETRY_FIRST_S = 0.2
 _RETRY_LONGEST_S = 10.0
 _UPKEEP_FAILED_S = 60.0
+_UNIT_NS = 3600 * 10**9
+"""No unit holds anything that is older."""
 
 
 class StoreWriter:
@@ -28,12 +31,10 @@ class StoreWriter:
     measurements (counted in `dropped`), never their regressions or events. A unit that the database refuses for what
     is in it gives up its measurements first, then all of it, so that it does not stand in the way for ever.
 
-    While nothing waits, the thread does the `upkeep`, a little at a time; it gives the seconds until the next.
+    While nothing waits, the thread does the `upkeep`, a little at a time.
     """
 
-    def __init__(
-        self, transactions: Transactions, spool: Spool, max_pending: int, upkeep: Callable[[], float] | None = None
-    ) -> None:
+    def __init__(self, transactions: Transactions, spool: Spool, max_pending: int, upkeep: Upkeep) -> None:
         self._transactions = transactions
         self._spool = spool
         self._max_pending = max_pending
@@ -110,6 +111,8 @@ class StoreWriter:
                 log.warning(
                     "the database did not take a batch; trying again", reason=reason_of(error), waiting=self.pending
                 )
+                if is_full(error):
+                    self._make_room()
                 self._to_disk()
                 if self._stopping.is_set() and (not self._pending or time.monotonic() >= self._give_up_s):
                     break
@@ -128,11 +131,11 @@ class StoreWriter:
                 if self._stopping.is_set():
                     return False
                 left_s = self._upkeep_s - time.monotonic()
-                if self._upkeep is None or left_s > 0:
-                    self._changed.wait(None if self._upkeep is None else left_s)
+                if left_s > 0:
+                    self._changed.wait(left_s)
                     continue
             try:
-                self._upkeep_s = time.monotonic() + self._upkeep()
+                self._upkeep_s = time.monotonic() + self._upkeep.step()
             except SQLAlchemyError as error:
                 log.warning("the database could not be kept small; trying again", reason=reason_of(error))
                 self._upkeep_s = time.monotonic() + _UPKEEP_FAILED_S
@@ -148,8 +151,12 @@ class StoreWriter:
         self._done(unit)
 
     def _replay(self) -> None:
+        first_ns = None
         for unit in self._spool.oldest():
             self._write(unit)
+            first_ns = unit.at_ns if first_ns is None else min(first_ns, unit.at_ns)
+        if first_ns is not None:
+            self._transactions.reopen(first_ns - _UNIT_NS)
         self._spool.done()
 
     def _write(self, unit: Unit) -> None:
@@ -206,6 +213,13 @@ class StoreWriter:
                 if not self._pending:
                     self._changed.wait(left_s)
             self._to_disk()
+
+    def _make_room(self) -> None:
+        """Where the database may not grow, its oldest measurements go."""
+        try:
+            self._upkeep.thin()
+        except SQLAlchemyError as error:
+            log.error("the database is full, and nothing in it can be given up", reason=reason_of(error))  # noqa: TRY400
 
     def _done(self, unit: Unit) -> None:
         with self._changed:

@@ -10,9 +10,11 @@ import pytest
 from sqlalchemy import Engine, create_engine, event, select
 from sqlalchemy.exc import OperationalError
 
+from cyclewatch.config.store import Store as StoreSettings
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.retention import Upkeep
 from cyclewatch.daemon.store.spool import Spool
 from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import (
@@ -66,7 +68,8 @@ class Store:
         self.history = StoreHistory(self.engine, "node")
         self.transactions = Transactions(self.engine, "node")
         self.spool = Spool(directory / "spool", 2**24)
-        self.writer = StoreWriter(self.transactions, self.spool, max_pending)
+        self.upkeep = Upkeep(self.engine, "node", StoreSettings(), lambda: 0, self.transactions.forget)
+        self.writer = StoreWriter(self.transactions, self.spool, max_pending, self.upkeep)
 
     def rows(self, model: type[models.Base]) -> list[Any]:
         with self.engine.connect() as connection:
@@ -112,7 +115,7 @@ def _full_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
@@ -241,7 +244,7 @@ def test_the_writer_tries_again_until_the_database_takes_it_in_order(store: Stor
     for number in range(5):
         store.writer.submit(unit(number))
     wait_for(lambda: store.writer.written == 5)
-    assert store.writer.stop(5)
+    assert store.writer.stop(30)
     assert attempts == [0, 0, 0, 1, 2, 3, 4]
     assert (store.writer.failures, store.writer.written, store.writer.dropped) == (2, 5, 0)
     assert store.counts()["windows"] == 5
@@ -261,7 +264,7 @@ def test_a_lock_that_another_process_holds_is_waited_for(store: Store) -> None:
         other.rollback()
     engine.dispose()
     wait_for(lambda: store.writer.spooled_bytes == 0)
-    assert store.writer.stop(5)
+    assert store.writer.stop(30)
     assert store.counts()["windows"] == 1
 
 
@@ -282,7 +285,7 @@ def test_handing_over_never_waits(store: Store, monkeypatch: pytest.MonkeyPatch)
         store.writer.submit(unit(number))
     assert time.monotonic() - began < 1
     leave.set()
-    store.writer.stop(5)
+    store.writer.stop(30)
 
 
 def test_beyond_the_limit_the_oldest_measurements_are_given_up_and_counted(tmp_path: Path) -> None:
@@ -293,7 +296,7 @@ def test_beyond_the_limit_the_oldest_measurements_are_given_up_and_counted(tmp_p
         store.writer.submit(unit(number, regressions=[stored(replace(REGRESSION, key=key))]))
     assert store.writer.dropped == 4 * 3
     store.writer.start()
-    assert store.writer.stop(5)
+    assert store.writer.stop(30)
     assert {row.start_ns // SECOND for row in store.rows(models.WindowRow)} == set(range(4, 14))
     assert {row.key for row in store.rows(models.RegressionRow)} == {f"r{number}" for number in range(14)}
     assert len(store.rows(models.ChangeEventRow)) == 14
@@ -309,7 +312,7 @@ def test_however_long_the_database_is_away_memory_is_bounded(tmp_path: Path) -> 
         store.writer.submit(unit(number, regressions=found, events=[]))
         assert store.writer.pending <= 20
     store.writer.start()
-    assert store.writer.stop(5)
+    assert store.writer.stop(30)
     assert {row.key for row in store.rows(models.RegressionRow)} == {f"r{number}" for number in range(0, 500, 50)}
     assert {row.start_ns // SECOND for row in store.rows(models.WindowRow)} == set(range(490, 500))
     assert store.history.detector_state("server|tp0|decode|f00d") == {"version": 1, "number": 499}
@@ -320,7 +323,7 @@ def test_stop_writes_what_is_waiting(store: Store) -> None:
     store.writer.start()
     for number in range(30):
         store.writer.submit(unit(number))
-    assert store.writer.stop(5)
+    assert store.writer.stop(30)
     assert store.counts()["windows"] == 30
 
 
@@ -330,10 +333,10 @@ def test_what_the_database_does_not_take_in_the_end_is_there_at_the_next_start(s
     store.writer.start()
     for number in range(3):
         store.writer.submit(unit(number))
-    assert store.writer.stop(5)
+    assert store.writer.stop(30)
     assert attempts
     assert set(store.counts().values()) == {0}
-    writer = StoreWriter(Transactions(store.engine, "node"), Spool(tmp_path / "spool", 2**24), 10)
+    writer = StoreWriter(Transactions(store.engine, "node"), Spool(tmp_path / "spool", 2**24), 10, store.upkeep)
     writer.recover()
     assert store.counts()["windows"] == 3
     assert writer.spooled_bytes == 0
@@ -345,7 +348,7 @@ def test_stop_waits_for_a_database_that_comes_back(full_disk: Store) -> None:
     full_disk.writer.submit(unit())
     full_disk.writer._stopping.set()
     full_disk.writer.start()
-    assert full_disk.writer.stop(5)
+    assert full_disk.writer.stop(30)
     assert full_disk.counts()["windows"] == 1
 
 
@@ -377,7 +380,7 @@ def test_a_unit_that_no_database_would_take_does_not_stop_the_others(store: Stor
     store.writer.start()
     store.writer.submit(unit(1, **changes))
     store.writer.submit(unit(2, regressions=[stored(replace(REGRESSION, key="behind"))]))
-    assert store.writer.stop(5)
+    assert store.writer.stop(30)
     assert "behind" in {row.key for row in store.rows(models.RegressionRow)}
     assert store.writer.pending == 0
     assert store.writer.failures > 0

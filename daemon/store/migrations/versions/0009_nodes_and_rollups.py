@@ -37,7 +37,7 @@ def upgrade() -> None:
     with op.batch_alter_table("profiles", schema=None) as batch_op:
         batch_op.add_column(sa.Column("node", sa.String(length=253), nullable=False, server_default=""))
     with op.batch_alter_table("levels", schema=None) as batch_op:
-        batch_op.add_column(sa.Column("windows", sa.Integer(), nullable=False, server_default="1"))
+        batch_op.add_column(sa.Column("length_ns", sa.BigInteger(), nullable=False, server_default="0"))
     op.create_table(
         "rollups",
         sa.Column("name", sa.String(length=64), nullable=False),
