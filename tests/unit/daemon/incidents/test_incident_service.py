@@ -9,124 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event, insert, select, update
+from sqlalchemy import event, insert, update
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from structlog.testing import capture_logs
 
-from cyclewatch.collectors.base import Now
-from cyclewatch.config.alerts import Alerts, Sink
 from cyclewatch.config.incidents import Incidents
 from cyclewatch.daemon.alerts.message import Felt, FirstCause, Message, Severity, State
-from cyclewatch.daemon.incidents.incident import Act, Finding, IncidentState
+from cyclewatch.daemon.incidents.incident import Act
 from cyclewatch.daemon.incidents.service import LEASE_NS, IncidentService, holder_name
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.store.database import open_database
-from cyclewatch.daemon.store.incident_models import OutboxRow
-from cyclewatch.daemon.store.incidents import IncidentStore
-from cyclewatch.daemon.store.models import ChangeEventRow, RegressionRow, RunRow, SampleRow, SeriesRow
+from cyclewatch.daemon.store.models import ChangeEventRow, RegressionRow, SampleRow, SeriesRow
+from incident_daemons import SINKS, Daemons, pass_and_act_together
 from made_incidents import MINUTE, SECOND, START_NS, finding
-
-SINKS = Alerts(
-    sinks={
-        name: Sink(type="webhook", url=f"https://{name}.example.com/alerts", key="env:KEY") for name in ("team", "boss")
-    }
-)
-CAUSE = {
-    "kind": "gpu_power_cap",
-    "subject": "the GPU's power limit holds its clock down",
-    "device": "gpu3",
-    "evidence": ["700 W before, 400 W after"],
-}
-
-
-class HandClock:
-    """A clock that is moved by hand; its seconds pass at once."""
-
-    def __init__(self) -> None:
-        self.now_ns = START_NS
-
-    def now(self) -> Now:
-        return Now(self.now_ns - START_NS, self.now_ns)
-
-    def real_seconds(self, seconds: float) -> float:
-        return seconds / 1000
-
-
-class Daemons:
-    """A database, and daemons that share it."""
-
-    def __init__(self, path: Path) -> None:
-        self.engine: Engine = open_database(f"sqlite:///{path}", create=True)
-        event.listen(self.engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=20"))
-        self.engine.dispose()
-        self.clock = HandClock()
-        self.store = IncidentStore(self.engine)
-        self.put = 0
-
-    def daemon(self, name: str = "node:1", settings: Incidents | None = None) -> IncidentService:
-        def put() -> None:
-            self.put += 1
-
-        return IncidentService(settings or Incidents(), SINKS, self.engine, name, Metrics(), self.clock, put)
-
-    def add(self, *findings: Finding, causes: Any = (CAUSE,)) -> None:
-        """Store regressions as the pipeline does, each of a run of its node."""
-        with self.engine.begin() as connection:
-            for one in findings:
-                run = connection.execute(
-                    insert(RunRow)
-                    .values(
-                        key=f"{one.node}|{one.target}|{one.key}",
-                        node=one.node,
-                        target=one.target,
-                        started_at_ns=1,
-                        last_seen_ns=2,
-                        fingerprint="f00d",
-                        version="0.5.23",
-                        model=one.model,
-                        arguments={},
-                        environment={},
-                    )
-                    .returning(RunRow.id)
-                ).scalar_one()
-                connection.execute(
-                    insert(RegressionRow).values(
-                        key=one.key,
-                        run_id=run,
-                        target=one.target,
-                        rank=one.rank,
-                        phase=one.phase,
-                        state="open" if one.ended_at_ns is None else "resolved",
-                        direction="slower",
-                        kind=one.kind,
-                        started_at_ns=one.started_at_ns,
-                        detected_at_ns=one.started_at_ns + 90 * SECOND,
-                        ended_at_ns=one.ended_at_ns,
-                        effect=one.effect,
-                        ci_low=one.ci[0],
-                        ci_high=one.ci[1],
-                        probability=1.0,
-                        split=[],
-                        causes=list(causes),
-                    )
-                )
-
-    def end(self, key: str) -> None:
-        ended = {"state": "resolved", "ended_at_ns": self.clock.now_ns}
-        with self.engine.begin() as connection:
-            connection.execute(update(RegressionRow).where(RegressionRow.key == key).values(ended))
-
-    def wait(self, service: IncidentService, seconds: float, step_s: float = 5.0) -> list[Message]:
-        """Passes of one daemon while time goes by; what they told."""
-        told = []
-        for _ in range(int(seconds / step_s)):
-            self.clock.now_ns += int(step_s * SECOND)
-            told += service.look()
-        return told
-
-    def outbox(self) -> list[Any]:
-        with self.engine.connect() as connection:
-            return list(connection.execute(select(OutboxRow.__table__).order_by(OutboxRow.id)))
 
 
 @pytest.fixture(name="empty", scope="module")
@@ -139,7 +34,7 @@ def _empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(name="daemons")
 def _daemons(tmp_path: Path, empty: Path) -> Iterator[Daemons]:
-    daemons = Daemons(Path(shutil.copy(empty, tmp_path / "a.db")))
+    daemons = Daemons(f"sqlite:///{shutil.copy(empty, tmp_path / 'a.db')}")
     yield daemons
     daemons.engine.dispose()
 
@@ -305,48 +200,7 @@ def test_a_pass_that_is_broken_off_anywhere_is_made_again(daemons: Daemons, stat
 
 
 def test_passes_beside_people_who_act_lose_nothing_of_what_they_did(daemons: Daemons) -> None:
-    """Two daemons, and somebody who acknowledges, in threads of their own."""
-    daemons.engine.dispose()
-    engine = open_database(str(daemons.engine.url), create=False)
-    try:
-        _together(daemons, engine)
-    finally:
-        engine.dispose()
-
-
-def _together(daemons: Daemons, engine: Engine) -> None:
-    services = [
-        IncidentService(Incidents(gather_s=1), SINKS, engine, f"node:{number}", Metrics(), daemons.clock)
-        for number in range(2)
-    ]
-    store, done = IncidentStore(engine), threading.Event()
-    daemons.add(*(finding(f"r{number}", target=f"t{number}", node=f"n{number}") for number in range(12)), causes=())
-    services[0].look()
-    daemons.clock.now_ns += 5 * SECOND
-    failures = list[str]()
-
-    def passes(service: IncidentService) -> None:
-        while not done.is_set():
-            try:
-                service.look()
-            except SQLAlchemyError as error:
-                failures.append(str(error))
-
-    threads = [threading.Thread(target=passes, args=(service,)) for service in services]
-    for thread in threads:
-        thread.start()
-    for one in store.incidents():
-        assert one.number is not None
-        store.act(one.number, Act.ACKNOWLEDGE, "ada", "", daemons.clock.now_ns)
-    deadline_s = time.monotonic() + 60
-    while len(daemons.outbox()) < 12 * 2 * 2 and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-    done.set()
-    for thread in threads:
-        thread.join()
-    assert failures == []
-    assert {one.state for one in store.incidents()} == {IncidentState.ACKNOWLEDGED}
-    assert len(daemons.outbox()) == 12 * 2 * 2
+    pass_and_act_together(daemons)
 
 
 def test_the_thread_says_once_that_the_database_is_away(daemons: Daemons, monkeypatch: pytest.MonkeyPatch) -> None:
