@@ -32,6 +32,8 @@ class WebServer:
             http="h11",
             ws="none",
             limit_concurrency=32,
+            # Not from the environment: whom a proxy asks for decides who may read without a token.
+            forwarded_allow_ips="127.0.0.1,::1",
             timeout_keep_alive=5,
             timeout_graceful_shutdown=2,
         )
