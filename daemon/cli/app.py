@@ -6,6 +6,7 @@ from cyclewatch.daemon.cli import (
     backtest,
     compare,
     configuration,
+    db,
     demo,
     detect,
     doctor,
@@ -56,4 +57,5 @@ app.add_typer(expect.app, name="expectations")
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(model.app, name="model")
 app.add_typer(sink.app, name="sink")
+app.add_typer(db.app, name="db")
 app.add_typer(configuration.app, name="config")

@@ -100,7 +100,7 @@ def _migrate(engine: Engine, name: str, *, create: bool, apart: bool) -> None:
         return
     if not create:
         raise StoreError(
-            f"database {name}: schema {revision or 'missing'}, this release reads {HEAD}: start the daemon once"
+            f"database {name}: schema {revision or 'missing'}, this release reads {HEAD}: run `cyclewatch db upgrade`"
         )
     if apart:
         _upgrade_apart(engine, name)

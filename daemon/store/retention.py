@@ -85,6 +85,11 @@ class Upkeep:
         self._give_back()
         return _BETWEEN_STEPS_S if done else _IDLE_S
 
+    def catch_up(self) -> None:
+        """Do all that is to be done."""
+        while self.step() < _IDLE_S:
+            pass
+
     def too_large(self) -> bool:
         """Whether an SQLite file holds more than it may."""
         if self._max_bytes is None:

@@ -69,7 +69,7 @@ def test_a_database_of_the_first_schema_keeps_its_windows(tmp_path: Path) -> Non
         numbers = ", ".join("7" for _ in range(18))
         connection.execute(text(f"INSERT INTO windows VALUES (1, 'tp0', 'decode', 8, 5, {numbers})"))
     engine.dispose()
-    assert f"schema 0001, this release reads {HEAD}: start the daemon once" in refusal(url(path), create=False)
+    assert f"schema 0001, this release reads {HEAD}: run `cyclewatch db upgrade`" in refusal(url(path), create=False)
     engine = open_database(url(path), create=True)
     with engine.connect() as connection:
         (row,) = connection.execute(select(WindowRow.__table__))
