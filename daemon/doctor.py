@@ -25,6 +25,7 @@ from cyclewatch.daemon.probing.checks import probe_checks
 from cyclewatch.daemon.profiling.checks import profiling_checks
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.web.checks import web_checks
 
 _STALE_S = 30.0
 _RING_VARIABLE = "CYCLEWATCH_RING_DIR"
@@ -69,6 +70,7 @@ def examine(settings: Settings, fetcher: Fetcher) -> Iterator[Check]:
     schedulers = [ring.identity.pid for ring in rings if ring.ended is False]
     yield from profiling_checks(settings.profiling, schedulers, settings.host.proc)
     yield from probe_checks(settings)
+    yield from web_checks(settings.web, os.environ)
     yield from _store(settings)
 
 
