@@ -10,7 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.daemon.findings import findings_of
-from cyclewatch.daemon.metrics import Metrics, PhaseState
+from cyclewatch.daemon.metrics import Metrics
+from cyclewatch.daemon.metrics_state import PhaseState
 from cyclewatch.daemon.profiling.board import Board
 from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.unit import Run, StoredLevel, StoredRegression, Unit

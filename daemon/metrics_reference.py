@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.metrics import MetricWrapperBase
 
 from cyclewatch.collectors.quantities import Quantity
-from cyclewatch.daemon.metrics import Metrics, metric_name
+from cyclewatch.daemon.metrics import Metrics
+from cyclewatch.daemon.metrics_state import metric_name
 
 _HEAD = """# Metrics
 

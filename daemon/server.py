@@ -27,7 +27,8 @@ from cyclewatch.daemon.control import Answer, ControlError, ControlServer
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.lock import only_daemon
 from cyclewatch.daemon.log import configure_logging
-from cyclewatch.daemon.metrics import Metrics, StoreState
+from cyclewatch.daemon.metrics import Metrics
+from cyclewatch.daemon.metrics_state import StoreState
 from cyclewatch.daemon.notify import ServiceManager
 from cyclewatch.daemon.pause import Pause
 from cyclewatch.daemon.pipeline import Pipeline

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cyclewatch.collectors.records import CycleBatch
-from cyclewatch.daemon.metrics import RingState, StateCollector
+from cyclewatch.daemon.metrics_state import RingState, StateCollector
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.daemon.watch import SeriesWatch
 from cyclewatch.detectors.windows import WindowCutter

@@ -6,7 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cyclewatch.collectors.records import Reading, RingCounters
 from cyclewatch.collectors.registry import known_quantities
-from cyclewatch.daemon.metrics import Metrics, PhaseState, RingState, StoreState, metric_name
+from cyclewatch.daemon.metrics import Metrics
+from cyclewatch.daemon.metrics_state import PhaseState, RingState, StoreState, metric_name
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "metrics.txt"
 

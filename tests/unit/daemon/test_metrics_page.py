@@ -14,8 +14,9 @@ from prometheus_client.registry import Collector
 
 from cyclewatch.collectors.records import Reading, RingCounters
 from cyclewatch.collectors.registry import known_quantities
-from cyclewatch.daemon.metrics import Metrics, PhaseState, RingState
+from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.metrics_page import LABEL_MAX, SERIES_MAX, MetricsPage
+from cyclewatch.daemon.metrics_state import PhaseState, RingState
 
 PAGE_BYTES_MAX = 2_500_000
 """What docs/prometheus.md promises."""
