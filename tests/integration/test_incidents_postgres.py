@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import event, insert
 from sqlalchemy.exc import SQLAlchemyError
 
-from cyclewatch.daemon.alerts.message import Felt, State
+from cyclewatch.daemon.alerts.message import State
 from cyclewatch.daemon.incidents.incident import Act
 from cyclewatch.daemon.incidents.service import LEASE_NS
 from cyclewatch.daemon.store.models import SampleRow, SeriesRow
@@ -50,7 +50,9 @@ def test_a_life_from_beginning_to_end(daemons: Daemons) -> None:
         (State.ACKNOWLEDGED, "ada (on it)", 2),
         (State.RESOLVED, "", 2),
     ]
-    assert told[0].felt == (Felt("TTFT", pytest.approx(100.0), pytest.approx(300.0), "ms"),)
+    (ttft,) = told[0].felt
+    assert ttft.name == "TTFT"
+    assert [ttft.before, ttft.after] == pytest.approx([100.0, 300.0])
     assert len(daemons.outbox()) == 6
     assert daemons.store.notes(1)[-1].why == "resolved"
 
