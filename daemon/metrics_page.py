@@ -9,7 +9,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 SERIES_MAX = 20_000
-"""Most series of a page: 2 MB, rendered in half a second. Six servers of eight ranks have 2,500."""
+"""Most series of a page: 1.5 MB, rendered in half a second. Six servers of eight ranks have 2,900."""
 LABEL_MAX = 128
 """Most characters of a label's value."""
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -110,11 +111,6 @@ class StateCollector:
         regression = GaugeMetricFamily(
             "cyclewatch_regression_open", "1 while a regression of this phase is open.", labels=labels
         )
-        stage = GaugeMetricFamily(
-            "cyclewatch_cycle_stage_seconds",
-            "Mean time of a cycle in a stage, in the last window; the stages add up to the mean cycle.",
-            labels=(*labels, "stage"),
-        )
         began = GaugeMetricFamily(
             "cyclewatch_regression_began_timestamp_seconds",
             "When an open regression began: the change point, not the moment at which it was found.",
@@ -123,15 +119,29 @@ class StateCollector:
         for state in self.phases.values():
             values = (state.target, state.rank, state.phase)
             median.add_metric(values, state.median_s)
-            for name, seconds in zip(STAGES, state.stages_s, strict=False):
-                stage.add_metric((*values, name), seconds)
             for kind, at_s in state.regressions_began_s.items():
                 began.add_metric((*values, kind), at_s)
             if state.ratio is not None:
                 ratio.add_metric(values, state.ratio)
             progress.add_metric(values, state.baseline_progress)
             regression.add_metric(values, float(state.regression_open))
-        yield from (median, ratio, progress, regression, stage, began)
+        yield from (median, ratio, progress, regression, began, self._stages())
+
+    def _stages(self) -> Metric:
+        """Means over the ranks of a server: those of each would be a third of the page, and are in the store."""
+        family = GaugeMetricFamily(
+            "cyclewatch_cycle_stage_seconds",
+            "Mean time of a cycle in a stage, over the ranks, in the last window; the stages add up to the mean cycle.",
+            labels=("target", "phase", "stage"),
+        )
+        ranks: dict[tuple[str, str], list[tuple[float, ...]]] = {}
+        for state in self.phases.values():
+            if state.stages_s:
+                ranks.setdefault((state.target, state.phase), []).append(state.stages_s)
+        for place, of_ranks in ranks.items():
+            for stage, *seconds in zip(STAGES, *of_ranks, strict=True):
+                family.add_metric((*place, stage), fmean(seconds))
+        return family
 
     def _rings(self) -> Iterator[Metric]:
         labels = ("target", "rank")

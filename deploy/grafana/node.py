@@ -18,7 +18,7 @@ def _node_by(labels: str, metric: str, *conditions: str, how: str = "max") -> st
 
 def _split(phase: str) -> Panel:
     expr = _by("stage", "cyclewatch_cycle_stage_seconds", f'phase="{phase}"', how="avg")
-    text = "Mean of the last window by the stage of the scheduler's loop, over servers and ranks."
+    text = "Mean of the last window by the stage of the scheduler's loop, over ranks and servers."
     return Panel(f"A cycle of {phase}", text, "s", [Query(expr, "{{stage}}")], stacked=True)
 
 

@@ -104,6 +104,17 @@ def test_names_of_readings_become_names_of_metrics(reading: str, name: str) -> N
     assert metric_name(reading) == name
 
 
+def test_the_split_is_the_mean_over_the_ranks() -> None:
+    """A rank whose split is not known is left out of it."""
+    metrics = Metrics()
+    metrics.state.phases = {
+        rank: PhaseState("server", rank, "decode", 0.005, 1.0, 1.0, regression_open=False, stages_s=stages_s)
+        for rank, stages_s in (("tp0", (0.001,) * 6), ("tp1", (0.003,) * 6), ("tp2", ()))
+    }
+    labels = {"target": "server", "phase": "decode", "stage": "launch"}
+    assert metrics.registry.get_sample_value("cyclewatch_cycle_stage_seconds", labels) == pytest.approx(0.002)
+
+
 def test_a_label_that_some_series_do_not_have_is_empty_there() -> None:
     """Never the value of another label."""
     registry = small_state().registry
