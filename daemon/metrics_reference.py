@@ -11,7 +11,7 @@ from cyclewatch.daemon.metrics_state import metric_name
 _HEAD = """# Metrics
 
 Everything at `/metrics`, as `cyclewatch metrics` prints it. Times are in seconds, sizes in bytes; a ratio is 1 where
-all of it is meant.
+all of it is meant. [prometheus.md](prometheus.md) has a scrape job, alerting rules and dashboards for it.
 
 ## Readings of the collectors
 
