@@ -130,10 +130,15 @@ def test_queries_name_metrics_that_there_are(path: Path) -> None:
     assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in used} - known == set()
 
 
-def test_provisioning_points_to_the_dashboards() -> None:
-    """Each file says for which version of the format it is, and the provider reads a folder of files."""
-    for path in sorted((GRAFANA / "provisioning").rglob("*.yaml")):
+def test_the_page_installs_them_where_the_provider_looks(tmp_path: Path) -> None:
+    """Its commands, below another root: provisioning files where Grafana reads them, dashboards where these say."""
+    text = (ROOT / "docs/prometheus.md").read_text()
+    commands = re.findall(r"^    (install -D .+)$", text, flags=re.MULTILINE)
+    assert len(commands) == 3
+    for command in commands:
+        subprocess.run(re.sub(r"(?<=-t )/", f"{tmp_path}/", command).split(), cwd=ROOT, check=True)
+    provisioning = tmp_path / "etc/grafana/provisioning"
+    for path in (provisioning / "dashboards/cyclewatch.yaml", provisioning / "datasources/cyclewatch.yaml"):
         assert "\napiVersion: 1\n" in path.read_text()
-    provider = (GRAFANA / "provisioning/dashboards/cyclewatch.yaml").read_text()
-    assert "type: file\n" in provider
-    assert "path: /var/lib/grafana/dashboards/cyclewatch\n" in provider
+    (folder,) = re.findall(r"path: /(.+)", (provisioning / "dashboards/cyclewatch.yaml").read_text())
+    assert {path.name for path in (tmp_path / folder).iterdir()} == {path.name for path in DASHBOARDS}
