@@ -3,7 +3,7 @@
 The addresses of chat services are secrets: who has one can post.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -66,6 +66,8 @@ class Sink(Section):
 
 class Alerts(Section):
     """Messages to chats and pagers."""
+
+    reloads: ClassVar[bool] = True
 
     sinks: dict[SinkName, Sink] = Field(default={}, description="Where messages go, by a name of your choice.")
     routes: tuple[Route, ...] = Field(

@@ -1,5 +1,7 @@
 """The settings of incidents: when regressions are one, and when somebody is told."""
 
+from typing import ClassVar
+
 from pydantic import Field
 
 from cyclewatch.config.section import Ratio, Seconds, Section
@@ -9,6 +11,8 @@ _ADDRESS = r"^(https?://[^\s()<>\"]+)?$"
 
 class Incidents(Section):
     """Regressions of one cause and time are told as one incident."""
+
+    reloads: ClassVar[bool] = True
 
     interval_s: Seconds = Field(default=5.0, description="Seconds between two looks at regressions and incidents.")
     join_s: Seconds = Field(

@@ -224,10 +224,12 @@ class Server:
         self._manager.ready(self._status())
 
     def _apply(self, settings: Settings) -> None:
-        self.settings = settings
+        before, self.settings = self.settings, settings
         configure_logging(settings.log)
         self.pipeline.take_settings(settings)
         self.profiling.sampler.leave_alone(settings.detection.warmup_s)
+        if (settings.alerts, settings.incidents) != (before.alerts, before.incidents):
+            self._alerting.take_settings(settings)
 
     def _status(self) -> str:
         """One line for `systemctl status`."""

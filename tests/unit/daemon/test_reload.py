@@ -113,6 +113,26 @@ def test_a_wrong_configuration_leaves_everything_as_it_is(tmp_path: Path) -> Non
     daemon._engine.dispose()
 
 
+def test_messages_go_by_the_new_settings_and_only_then_is_anything_begun_anew(tmp_path: Path) -> None:
+    """A sink that is added gets its courier; the outbox is in the database."""
+    sink = {"type": "webhook", "url": "http://127.0.0.1:9/"}
+    wanted = [
+        Settings(state_dir=tmp_path, log=Log(level="error")),
+        Settings.model_validate({"state_dir": tmp_path, "alerts": {"sinks": {"team": sink}}}),
+    ]
+    daemon = Server(Settings(state_dir=tmp_path), load=lambda: wanted.pop(0))
+    daemon._alerting.start()
+    before = daemon._alerting._delivery
+    daemon._reload()
+    assert daemon._alerting._delivery is before
+    daemon._reload()
+    assert daemon._alerting._delivery is not before
+    assert [thread.name for thread in threading.enumerate() if "team" in thread.name]
+    daemon._alerting.stop()
+    assert not [thread.name for thread in threading.enumerate() if "team" in thread.name]
+    daemon._engine.dispose()
+
+
 class Service:
     """The real daemon, started as systemd starts it, beside a scheduler that writes a cycle every 10 ms."""
 
