@@ -1,4 +1,4 @@
-"""A machine booted with the real systemd, in namespaces of its own on this one: needs root and systemd, nothing virtual.
+"""A machine booted with the real systemd, in namespaces of its own on this one: needs root, and nothing virtual.
 
 It has this machine's files, with /etc, /var and /run of its own, its own network, and control groups below ours. Of
 systemd's units there are only those that a service needs, so that nothing of this machine is set or started.
@@ -26,7 +26,12 @@ _JOURNAL = ("systemd-journald.service", "systemd-journald.socket", "systemd-jour
 _NO_CONTROLLERS = ("cpuset",)
 """Groups of it take nobody before they have been told which CPUs they have; systemd does without."""
 
-_MODULES = "/opt/cyclewatch/checkout/src:/opt/cyclewatch/checkout/tests:/opt/cyclewatch/site"
+_MODULES = "/opt/cyclewatch/checkout/src\n/opt/cyclewatch/checkout/tests\n/opt/cyclewatch/site\n"
+_LAUNCHER = """#!/opt/cyclewatch/bin/python
+import sys
+from cyclewatch.daemon.__main__ import main
+sys.exit(main())
+"""
 
 _BOOT = """
 set -e
@@ -50,7 +55,9 @@ done
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /etc/systemd/system
 mount -t tmpfs tmpfs /opt
-mkdir -p /opt/cyclewatch/bin /opt/cyclewatch/checkout /opt/cyclewatch/site /etc/systemd/journald.conf.d
+{python} -m venv --without-pip /opt/cyclewatch
+cp {modules} /opt/cyclewatch/lib/python*/site-packages
+mkdir -p /opt/cyclewatch/checkout /opt/cyclewatch/site /etc/systemd/journald.conf.d
 mount --bind {checkout} /opt/cyclewatch/checkout
 mount --bind {site} /opt/cyclewatch/site
 cp {units}/* /etc/systemd/system
@@ -113,9 +120,8 @@ def booted(directory: Path) -> Iterator[Machine]:
     python = _python()
     units = _units(directory)
     (scratch := directory / "scratch").mkdir()
-    (command := directory / "cyclewatch").write_text(
-        f'#!/bin/sh\nPYTHONPATH={_MODULES} exec {python} -m cyclewatch.daemon "$@"\n'
-    )
+    (modules := directory / "machine.pth").write_text(_MODULES)
+    (command := directory / "cyclewatch").write_text(_LAUNCHER)
     command.chmod(0o755)
     (boot := directory / "boot.sh").write_text(
         _BOOT.format(
@@ -124,6 +130,8 @@ def booted(directory: Path) -> Iterator[Machine]:
             checkout=ROOT,
             site=Path(psutil.__file__).parents[1],
             units=units,
+            python=python,
+            modules=modules,
             command=command,
             binary=COMMAND,
             systemd=SYSTEMD,
