@@ -1,5 +1,6 @@
 """A real PostgreSQL for the tests: on a Unix socket in a directory of its own, of a user that is not root."""
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -110,7 +111,8 @@ class PostgresServer:
         assert self._process is not None
         parent = psutil.Process(self._process.pid)
         for process in (parent, *parent.children(recursive=True)):
-            process.send_signal(number)
+            with contextlib.suppress(psutil.NoSuchProcess):  # one that was given up ends as soon as it may
+                process.send_signal(number)
 
     def _run(self, program: str, *words: str) -> None:
         subprocess.run(

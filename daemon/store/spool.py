@@ -7,12 +7,13 @@ daemon that was killed while it replayed writes the first segment again, in the 
 there once.
 """
 
+import errno
 import os
 import struct
 import zlib
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 import structlog
 
@@ -40,7 +41,7 @@ class Spool:
         self._directory = directory
         self._max_bytes = max_bytes
         self._sizes: dict[int, int] = {}
-        self._open: BinaryIO | None = None
+        self._open: FileIO | None = None
         self.dropped = 0
         if directory.is_dir():
             paths = sorted(path for path in directory.glob("*.units") if path.stem.isdigit())
@@ -70,9 +71,7 @@ class Spool:
             self._begin(number)
         assert self._open is not None
         try:
-            self._open.write(record)
-            self._open.flush()
-            os.fsync(self._open.fileno())
+            _write(self._open, record)
         except OSError:
             self._cut(number)
             raise
@@ -103,7 +102,7 @@ class Spool:
     def _begin(self, number: int) -> None:
         self.close()
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._open = os.fdopen(os.open(self._path(number), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
+        self._open = FileIO(os.open(self._path(number), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb")
         self._sizes[number] = 0
         self._keep_names()
 
@@ -148,6 +147,12 @@ class Spool:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _write(file: FileIO, record: bytes) -> None:
+    if file.write(record) < len(record):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "the spool")
+    os.fsync(file.fileno())
 
 
 def _units(path: Path) -> Iterator[Unit]:
