@@ -6,12 +6,18 @@ from collections import defaultdict
 from cyclewatch.daemon.alerts.message import FirstCause
 from cyclewatch.daemon.incidents.incident import Finding, Incident, Series
 
-_UNKNOWN = ("", "unexplained")
+UNEXPLAINED = "unexplained"
+"""Kind of the cause of what nothing explains."""
+
+
+def kind_of(cause: FirstCause | None) -> str:
+    """Kind of a first cause, `UNEXPLAINED` where there is none."""
+    return cause.kind if cause is not None and cause.kind else UNEXPLAINED
 
 
 def known(cause: FirstCause | None) -> bool:
     """Whether something explains it."""
-    return cause is not None and cause.kind not in _UNKNOWN
+    return kind_of(cause) != UNEXPLAINED
 
 
 class Homes:
@@ -58,4 +64,4 @@ class Homes:
 def _places(series: Series, cause: FirstCause | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Where to look for incidents that are near in time, the surest first."""
     node, target = series[:2]
-    return ("target", node, target), ("cause", cause.kind) if cause is not None and known(cause) else ("node", node)
+    return ("target", node, target), ("cause", kind_of(cause)) if known(cause) else ("node", node)

@@ -185,11 +185,13 @@ class _Desk:
         self.incidents[key] = replace(incident, joined_at_ns=self._now_ns)
 
     def _may_reopen(self, incident: Incident) -> bool:
+        """Not one that a person ended while it lasted: what is still slower of it was accepted."""
         ended_at_ns = incident.ended_at_ns
         return (
             incident.state is IncidentState.RESOLVED
             and ended_at_ns is not None
             and self._now_ns - ended_at_ns <= self._policy.longest_quiet_ns
+            and all(member.accepted_effect is None for member in incident.members)
         )
 
     def _expectation(self, finding: Finding) -> Expectation | None:

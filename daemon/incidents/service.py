@@ -69,7 +69,7 @@ class IncidentService:
         self._put = put
         self._policy = Policy.of(settings)
         self._held_until_ns = 0
-        self._failing = ""
+        self._failing = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="incidents", daemon=True)
 
@@ -123,20 +123,18 @@ class IncidentService:
             try:
                 self.look()
             except SQLAlchemyError as error:
-                self._fails(reason_of(error))
+                if not self._failing:
+                    log.error("incidents wait for the database", reason=reason_of(error))  # noqa: TRY400 (one sentence)
+                self._failing = True
             except Exception:
-                log.exception("a pass over the incidents failed; the next one begins anew")
+                if not self._failing:
+                    log.exception("a pass over the incidents failed; it is made again and again")
+                self._failing = True
             else:
-                self._fails("")
+                if self._failing:
+                    log.info("incidents go on")
+                self._failing = False
         self._give_back()
-
-    def _fails(self, reason: str) -> None:
-        """Say it when the database stops answering, and when it answers again."""
-        if reason and not self._failing:
-            log.error("incidents wait for the database", reason=reason)
-        elif self._failing and not reason:
-            log.info("incidents go on")
-        self._failing = reason
 
     def _lead(self, now: Now) -> bool:
         """Hold the lease; it is renewed when half of it has passed."""

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from cyclewatch.daemon.alerts.message import State
 from cyclewatch.daemon.incidents.incident import ENDED, Incident, IncidentState, Silence, Told
-from cyclewatch.daemon.incidents.joining import known
+from cyclewatch.daemon.incidents.joining import kind_of, known
 from cyclewatch.daemon.incidents.lifecycle import Policy, order
 
 _GATHER_MAX = 4
@@ -23,12 +23,11 @@ def affected(incident: Incident) -> int:
 
 def is_silenced(incident: Incident, silences: Iterable[Silence], now_ns: int) -> bool:
     """Whether each of its servers that is slower (each that was, where none is) is silenced for this cause."""
-    kind = incident.cause.kind if incident.cause is not None else ""
     slower = [member for member in incident.members if member.ended_at_ns is None] or incident.members
     patterns = [
         silence.target
         for silence in silences
-        if silence.from_ns <= now_ns < silence.until_ns and fnmatchcase(kind, silence.cause)
+        if silence.from_ns <= now_ns < silence.until_ns and fnmatchcase(kind_of(incident.cause), silence.cause)
     ]
     targets = {member.target for member in slower}
     return bool(patterns) and all(any(fnmatchcase(target, one) for one in patterns) for target in targets)
@@ -67,7 +66,7 @@ def told_of(incident: Incident, state: State, now_ns: int) -> Told:
         severity=incident.severity,
         effect=incident.effect,
         targets=max(affected(incident), before.targets if before is not None else 0),
-        cause=incident.cause.kind if incident.cause is not None and known(incident.cause) else "",
+        cause=kind_of(incident.cause) if known(incident.cause) else "",
     )
 
 

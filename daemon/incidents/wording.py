@@ -7,11 +7,10 @@ from cyclewatch.config.causes import causal_graph
 from cyclewatch.config.incidents import Incidents
 from cyclewatch.daemon.alerts.message import ENDS, Felt, Links, Message, Severity, State
 from cyclewatch.daemon.incidents.incident import Act, Incident
-from cyclewatch.daemon.incidents.joining import known
+from cyclewatch.daemon.incidents.joining import kind_of, known
 from cyclewatch.daemon.incidents.reconcile import Decision
 from cyclewatch.daemon.incidents.telling import affected
 
-_UNEXPLAINED = "unexplained"
 _AROUND_MS = 30 * 60 * 1000
 """How much of the time before and after a dashboard is to show."""
 
@@ -51,7 +50,7 @@ def worded(
         at_ns=at_ns if over_ns is None else over_ns,
         cause=incident.cause if known(incident.cause) else None,
         felt=tuple(felt),
-        next_step="" if state in ENDS else causal_graph().next_steps.get(_kind(incident), ""),
+        next_step="" if state in ENDS else causal_graph().next_steps.get(kind_of(incident.cause), ""),
         command=f"cyclewatch incidents show {number}",
         links=_links(incident, settings, at_ns),
         targets=affected(incident),
@@ -60,10 +59,6 @@ def worded(
         returns=incident.returns if again and state is State.OPENED else 0,
         risen_from=decision.risen_from,
     )
-
-
-def _kind(incident: Incident) -> str:
-    return incident.cause.kind if incident.cause is not None and known(incident.cause) else _UNEXPLAINED
 
 
 def _links(incident: Incident, settings: Incidents, at_ns: int) -> Links:
@@ -79,5 +74,5 @@ def _links(incident: Incident, settings: Incidents, at_ns: int) -> Links:
         }
         dashboard = f"{settings.dashboard}{'&' if '?' in settings.dashboard else '?'}{urlencode(values)}"
     if settings.runbook:
-        runbook = f"{settings.runbook.rstrip('/')}/{quote(_kind(incident), safe='')}"
+        runbook = f"{settings.runbook.rstrip('/')}/{quote(kind_of(incident.cause), safe='')}"
     return Links(dashboard=dashboard, runbook=runbook)

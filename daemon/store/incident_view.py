@@ -103,7 +103,7 @@ def _first_cause(cause: dict[str, Any] | None) -> FirstCause | None:
     subject, device = str(cause.get("subject", "")), str(cause.get("device", ""))
     if device and device not in subject:
         subject = f"{subject} ({device})"
-    return FirstCause(str(cause.get("kind", "")), subject, tuple(map(str, cause.get("evidence", ()))))
+    return FirstCause(str(cause.get("kind", "")), subject, tuple(map(str, cause.get("evidence") or ())))
 
 
 def _changes(

@@ -203,7 +203,16 @@ def test_passes_beside_people_who_act_lose_nothing_of_what_they_did(daemons: Dae
     pass_and_act_together(daemons)
 
 
-def test_the_thread_says_once_that_the_database_is_away(daemons: Daemons, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OperationalError("SELECT", {}, Exception("unable to open database file")), "incidents wait for the database"),
+        (ValueError("a defect"), "a pass over the incidents failed; it is made again and again"),
+    ],
+)
+def test_the_thread_says_once_that_passes_fail(
+    daemons: Daemons, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+) -> None:
     service = daemons.daemon()
     away = threading.Event()
     away.set()
@@ -214,7 +223,7 @@ def test_the_thread_says_once_that_the_database_is_away(daemons: Daemons, monkey
         nonlocal passes
         passes += 1
         if away.is_set():
-            raise OperationalError("SELECT", {}, Exception("unable to open database file"))
+            raise error
         return real()
 
     monkeypatch.setattr(service, "look", look)
@@ -225,7 +234,7 @@ def test_the_thread_says_once_that_the_database_is_away(daemons: Daemons, monkey
         _until(lambda: any(line["event"] == "incidents go on" for line in logs))
         assert service.stop(30)
     said = [line["event"] for line in logs]
-    assert said.count("incidents wait for the database") == said.count("incidents go on") == 1
+    assert said.count(sentence) == said.count("incidents go on") == 1
 
 
 def _until(condition: Any) -> None:

@@ -196,6 +196,22 @@ def test_one_that_a_person_ended_rests_until_it_grows() -> None:
     assert world.states_told[-1] is State.OPENED
 
 
+def test_what_comes_back_of_one_that_a_person_ended_while_it_lasted_is_another() -> None:
+    """Else it would not be over before that is over which was accepted."""
+    world = after(finding(), finding("r2", rank="tp1"))
+    (key,) = world.incidents
+    world.end("r2")
+    world.act(key, Act.RESOLVE)
+    world.wait(600)
+    world.put(finding("r3", rank="tp1", started_at_ns=world.now_ns))
+    world.wait(600)
+    assert [one.members[0].regression for one in world.standing] == ["r3"]
+    world.end("r3")
+    world.wait(HOUR_S, 60)
+    assert world.standing == []
+    assert world.states_told == [State.OPENED, State.RESOLVED, State.OPENED, State.RESOLVED]
+
+
 def test_one_that_is_reopened_is_told_again() -> None:
     world = after(finding())
     (key,) = world.incidents
