@@ -2,13 +2,13 @@
 
 from collections.abc import Set as AbstractSet
 from datetime import time
-from fnmatch import fnmatchcase
 
 from cyclewatch.config.alerts import PAGERS, Alerts
 from cyclewatch.config.routes import Route, zone
 from cyclewatch.daemon.alerts.hours import next_at_ns, quiet_until_ns
 from cyclewatch.daemon.alerts.message import ENDS, Message, Severity, State
 from cyclewatch.daemon.alerts.outbox import Entry, Standing
+from cyclewatch.daemon.patterns import fits
 
 _NEVER_HELD = ENDS | {State.ACKNOWLEDGED}
 """What wakes nobody where a service knows by the key which incident is meant."""
@@ -48,8 +48,8 @@ def _route(message: Message, cause: str, alerts: Alerts) -> Route:
         route
         for route in alerts.routes
         if (not route.severities or message.severity.value in route.severities)
-        and fnmatchcase(message.target, route.target)
-        and fnmatchcase(cause, route.cause)
+        and fits(message.target, route.target)
+        and fits(cause, route.cause)
     )
     return next(fitting, Route(sinks=tuple(alerts.sinks)))
 

@@ -24,6 +24,9 @@ from cyclewatch.detectors.attribution import Evidence
 _REPLACED_MAX = 5
 """How far back the configuration before is looked for: one that ended before it had a baseline says nothing."""
 
+_LARGEST_NUMBER = 2**63 - 1
+"""What a BIGINT holds: numbers may come from anywhere."""
+
 _REGRESSIONS = select(RegressionRow.__table__, RunRow.node).join(RunRow, RunRow.id == RegressionRow.run_id)
 
 
@@ -147,6 +150,8 @@ class StoreHistory:
 
     def regression(self, number: int) -> RegressionView | None:
         """The regression with this number."""
+        if not 0 < number <= _LARGEST_NUMBER:
+            return None
         with self._engine.connect() as connection:
             row = connection.execute(_REGRESSIONS.where(RegressionRow.id == number)).one_or_none()
             return None if row is None else _view(row)

@@ -70,6 +70,9 @@ COMMANDS = (
     "sink",
     "sink list",
     "sink test",
+    "outbox",
+    "outbox list",
+    "outbox resend",
     "config",
     "config check",
     "config show",
@@ -193,10 +196,11 @@ def test_without_a_regression_it_says_so_and_does_not_fail(shell: Shell) -> None
     assert shell.json("regressions", "list") == []
 
 
-def test_an_unknown_number_is_one_sentence(found: Shell) -> None:
-    result = found.run("regressions", "show", "99")
+@pytest.mark.parametrize("number", ["99", "99999999999999999999"])
+def test_an_unknown_number_is_one_sentence(found: Shell, number: str) -> None:
+    result = found.run("regressions", "show", number)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "cyclewatch: no regression 99; see `cyclewatch regressions list`\n"
+    assert result.stderr == f"cyclewatch: no regression {number}; see `cyclewatch regressions list`\n"
 
 
 @pytest.mark.parametrize("words", [("status",), ("regressions", "list"), ("regressions", "show", "1")])
