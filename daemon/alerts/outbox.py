@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from cyclewatch.daemon.alerts.message import Message
 
+DIGESTS = "digest"
+"""The thread of messages that tell of several incidents; all other threads are incidents."""
+
 
 class Standing(StrEnum):
     """What became of an entry."""

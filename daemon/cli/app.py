@@ -16,6 +16,7 @@ from cyclewatch.daemon.cli import (
     kernels,
     metrics,
     model,
+    outbox,
     probe,
     profile,
     profiles,
@@ -57,5 +58,6 @@ app.add_typer(expect.app, name="expectations")
 app.add_typer(profiles.app, name="profiles")
 app.add_typer(model.app, name="model")
 app.add_typer(sink.app, name="sink")
+app.add_typer(outbox.app, name="outbox")
 app.add_typer(db.app, name="db")
 app.add_typer(configuration.app, name="config")

@@ -12,7 +12,7 @@ from sqlalchemy.orm import aliased
 from cyclewatch.collectors.base import Now
 from cyclewatch.daemon.alerts.message import ENDS, Message
 from cyclewatch.daemon.alerts.message_json import message_document, message_of
-from cyclewatch.daemon.alerts.outbox import Attempt, Entry, Load, Settled, Standing, Waiting
+from cyclewatch.daemon.alerts.outbox import DIGESTS, Attempt, Entry, Load, Settled, Standing, Waiting
 from cyclewatch.daemon.alerts.together import together
 from cyclewatch.daemon.store.incident_models import AttemptRow, IncidentRow, OutboxRow
 from cyclewatch.daemon.store.lease import lock
@@ -23,8 +23,6 @@ _KEEP_ATTEMPTS = 500
 """For each sink; more than any rate counts. By number, not by age: the clock may have been wrong."""
 
 _DONE = (Standing.DELIVERED.value, Standing.TOLD_TOGETHER.value)
-_DIGESTS = "digest"
-"""The thread of messages that tell of several incidents."""
 
 
 def put(connection: Connection, entries: Iterable[Entry], now_ns: int) -> None:
@@ -170,16 +168,16 @@ class Outbox:
                 released = OutboxRow.id.in_([row.id for row in last.values()])
                 connection.execute(update(OutboxRow).where(released).values(state=Standing.PENDING.value))
             else:
-                key = f"{_DIGESTS}:{max(row.id for row in last.values())}:{sink}"
+                key = f"{DIGESTS}:{max(row.id for row in last.values())}:{sink}"
                 message = replace(message, key=key)
-                put(connection, [Entry(key, _DIGESTS, sink, message, Standing.PENDING, now_ns)], now_ns)
+                put(connection, [Entry(key, DIGESTS, sink, message, Standing.PENDING, now_ns)], now_ns)
             _told_together(connection, and_(_held(sink), OutboxRow.thread.in_(threads)), now_ns)
 
     def last_told(self, sink: str, ended_after_ns: int) -> list[tuple[str, Message]]:
         """Thread and last delivered message of every incident that is open, or was told to be over since then."""
         latest = (
             select(func.max(OutboxRow.id))
-            .where(OutboxRow.sink == sink, OutboxRow.state == Standing.DELIVERED.value, OutboxRow.thread != _DIGESTS)
+            .where(OutboxRow.sink == sink, OutboxRow.state == Standing.DELIVERED.value, OutboxRow.thread != DIGESTS)
             .group_by(OutboxRow.thread)
         )
         query = (
