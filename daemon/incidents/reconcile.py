@@ -8,7 +8,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
 from cyclewatch.daemon.alerts.message import Severity, State
 from cyclewatch.daemon.incidents.acting import accepted
@@ -27,6 +26,7 @@ from cyclewatch.daemon.incidents.incident import (
 from cyclewatch.daemon.incidents.joining import Homes
 from cyclewatch.daemon.incidents.lifecycle import Policy, came_back, has_outgrown, lived_on, measured, order, sized
 from cyclewatch.daemon.incidents.telling import is_silenced, to_tell, told_of
+from cyclewatch.daemon.patterns import fits
 
 _EXPECTED_EARLY_NS = 60 * 10**9
 """How much before an announced time a slowdown may begin: where it began is known to some windows only."""
@@ -199,7 +199,7 @@ class _Desk:
             one
             for one in self._view.expectations
             if one.from_ns - _EXPECTED_EARLY_NS <= finding.started_at_ns < one.until_ns
-            and fnmatchcase(finding.target, one.target)
+            and fits(finding.target, one.target)
         )
         return next(fitting, None)
 

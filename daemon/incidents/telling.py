@@ -1,12 +1,12 @@
 """When somebody is told of an incident, and of what: pure."""
 
 from collections.abc import Iterable
-from fnmatch import fnmatchcase
 
 from cyclewatch.daemon.alerts.message import State
 from cyclewatch.daemon.incidents.incident import ENDED, Incident, IncidentState, Silence, Told
 from cyclewatch.daemon.incidents.joining import kind_of, known
 from cyclewatch.daemon.incidents.lifecycle import Policy, order
+from cyclewatch.daemon.patterns import fits
 
 _GATHER_MAX = 4
 """How many times the gathering may be prolonged by what still comes in."""
@@ -27,10 +27,10 @@ def is_silenced(incident: Incident, silences: Iterable[Silence], now_ns: int) ->
     patterns = [
         silence.target
         for silence in silences
-        if silence.from_ns <= now_ns < silence.until_ns and fnmatchcase(kind_of(incident.cause), silence.cause)
+        if silence.from_ns <= now_ns < silence.until_ns and fits(kind_of(incident.cause), silence.cause)
     ]
     targets = {member.target for member in slower}
-    return bool(patterns) and all(any(fnmatchcase(target, one) for one in patterns) for target in targets)
+    return bool(patterns) and all(any(fits(target, one) for one in patterns) for target in targets)
 
 
 def to_tell(incident: Incident, policy: Policy, now_ns: int) -> State | None:
