@@ -125,10 +125,10 @@ def test_growth_in_kind_is_told_once_and_severity_never_falls() -> None:
     world.wait(60)
     world.put(finding(effect=0.06, ci=(0.05, 0.07)))
     world.wait(60)
+    assert world.standing[0].severity is Severity.CRITICAL
     world.put(finding(effect=0.4, ci=(0.3, 0.5)))
     world.wait(60)
-    (one,) = world.standing
-    assert one.severity is Severity.CRITICAL
+    assert world.standing[0].severity is Severity.CRITICAL
     assert world.states_told == [State.OPENED, State.GROWN]
 
 
@@ -343,6 +343,20 @@ def test_a_regression_that_is_gone_from_the_store_is_over() -> None:
     world.findings.clear()
     world.wait(HOUR_S, 60)
     assert world.states_told == [State.OPENED, State.RESOLVED]
+
+
+def test_what_ended_before_the_latest_of_its_series_is_never_taken_for_new() -> None:
+    """It is of no incident any more, since the latest took its place there."""
+    world = after(finding("a"))
+    world.end("a")
+    world.wait(60)
+    world.put(finding("b", started_at_ns=world.now_ns))
+    world.wait(60)
+    world.end("b")
+    world.wait(60)
+    (one,) = world.standing
+    assert [member.regression for member in one.members] == ["b"]
+    assert world.look() == ()
 
 
 def test_of_two_open_regressions_of_a_series_the_later_counts() -> None:
