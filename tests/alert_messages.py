@@ -49,7 +49,7 @@ MESSAGE = Message(
         ("gpu3.power_limit_w 700 before, 400 after", "SM clock 1,980 MHz before, 1,410 MHz after"),
     ),
     next_step="raise the limit of gpu3 again: nvidia-smi -i 3 -pl 700",
-    command="cyclewatch regressions show 12",
+    command="cyclewatch incidents show 12",
     links=Links(
         page="https://cyclewatch.example.com/incidents/12",
         dashboard="https://grafana.example.com/d/abc?var-node=gpu-node-7&from=1800000000000",

@@ -28,7 +28,7 @@ def test_what_is_shortened_leads_to_the_whole() -> None:
     """The command and the page are never cut away by a long cause."""
     text = text_of(replace(MESSAGE, cause=FirstCause("kind", "long " * 10_000, ("evidence " * 10_000,))))
     assert text.lines[3].text.endswith("…")
-    assert "cyclewatch regressions show 12" in text.where
+    assert "cyclewatch incidents show 12" in text.where
     assert dict(text.links)["page"] == MESSAGE.links.page
 
 
