@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from cyclewatch.config.incidents import Incidents
 from cyclewatch.daemon.alerts.message import State
 from cyclewatch.daemon.alerts.text import text_of
-from cyclewatch.daemon.incidents.incident import ENDED, Incident, IncidentState, Member, Note
+from cyclewatch.daemon.incidents.incident import ENDED, Expectation, Incident, IncidentState, Member, Note
 from cyclewatch.daemon.incidents.reconcile import Decision
 from cyclewatch.daemon.incidents.wording import ACT_TOLD, worded
 from cyclewatch.daemon.printable import printable
@@ -29,7 +29,7 @@ def incident_markdown(view: IncidentView, settings: Incidents, now_ns: int) -> s
     incident = view.incident
     told = State.EXPECTED if incident.expectation is not None else _TOLD[incident.state]
     decision = Decision(incident, tell=told)
-    by = _by(view.notes, told)
+    by = _by(view, told)
     text = text_of(worded(decision, view.number, settings, now_ns, by=by, felt=view.felt))
     lines = [f"# incident {view.number}: {text.title}", "", *(f"- {line}" for line in text.lines)]
     lines += [*_standing(incident), *(f"- {name}: {link}" for name, link in text.links)]
@@ -41,10 +41,14 @@ def incident_markdown(view: IncidentView, settings: Incidents, now_ns: int) -> s
     return "\n".join(lines) + "\n"
 
 
-def _by(notes: Sequence[Note], told: State) -> str:
-    """Who brought the present state about, and why; empty where the daemon did it by itself."""
+def _by(view: IncidentView, told: State) -> str:
+    """Who brought the present state about or announced it, and why; empty where the daemon did it by itself."""
     act = ACT_TOLD.get(told)
-    ways = [note for note in notes if act is not None and note.what in {act.value, told.value}]
+    ways: list[Note | Expectation] = [
+        note for note in view.notes if act is not None and note.what in {act.value, told.value}
+    ]
+    if told is State.EXPECTED and view.announced is not None:
+        ways.append(view.announced)
     if not ways or not ways[-1].who:
         return ""
     return f"{ways[-1].who} ({ways[-1].why})" if ways[-1].why else ways[-1].who

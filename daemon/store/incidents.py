@@ -33,7 +33,7 @@ _WHY_MAX = 2000
 class IncidentView:
     """One incident as it is shown: with its book, the oldest note first, and what users feel.
 
-    `numbers` are those of its regressions, by key, as far as they are kept.
+    `numbers` are those of its regressions, by key, as far as they are kept; `announced` is the change that it came of.
     """
 
     number: int
@@ -41,6 +41,7 @@ class IncidentView:
     notes: Sequence[Note]
     numbers: Mapping[str, int]
     felt: Sequence[Felt]
+    announced: Expectation | None
 
 
 class IncidentStore:
@@ -86,6 +87,7 @@ class IncidentStore:
                 _notes(connection, number),
                 _regression_numbers(connection, number),
                 felt(connection, incident.node, incident.target, incident.started_at_ns, over_ns),
+                _expectation(connection, incident.expectation),
             )
 
     def act(self, number: int, act: Act, who: str, why: str, now_ns: int) -> Incident:
@@ -228,6 +230,12 @@ def _notes(connection: Connection, number: int) -> list[Note]:
     row = IncidentNoteRow
     query = select(row.at_ns, row.what, row.who, row.why).where(row.incident_id == number).order_by(row.id)
     return [Note(*one) for one in connection.execute(query)]
+
+
+def _expectation(connection: Connection, number: int | None) -> Expectation | None:
+    query = select(ExpectationRow.__table__).where(ExpectationRow.id == number)
+    row = connection.execute(query).one_or_none()
+    return None if row is None else Expectation(**period_of(row))
 
 
 def _regression_numbers(connection: Connection, number: int) -> dict[str, int]:

@@ -1,13 +1,16 @@
 """`cyclewatch incidents`, `silences`, `expect` and `expectations`."""
 
+import contextlib
 import getpass
 import json
 import re
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
 from cyclewatch.daemon.cli import triage
 from cyclewatch.daemon.incidents.incident import Act, Incident, IncidentState
@@ -36,17 +39,24 @@ HOUR_NS = 3600 * 10**9
 def _shell(tmp_path: Path) -> Shell:
     """With an open incident of two servers, and one that is over."""
     shell = Shell(tmp_path)
+    with storing(shell) as connection:
+        keep_regressions(connection, "r1")
     keep(shell, TWO, OVER)
     return shell
 
 
-def keep(shell: Shell, *incidents: Incident) -> None:
+@contextlib.contextmanager
+def storing(shell: Shell) -> Iterator[Connection]:
     engine = open_database(f"sqlite:///{shell.database}", create=True)
     with engine.begin() as connection:
-        keep_regressions(connection, "r1")
+        yield connection
+    engine.dispose()
+
+
+def keep(shell: Shell, *incidents: Incident) -> None:
+    with storing(shell) as connection:
         for one in incidents:
             write_incident(connection, one)
-    engine.dispose()
 
 
 def noted(shell: Shell, number: int) -> list[tuple[str, str, str]]:
@@ -84,6 +94,14 @@ def test_its_book_says_who_did_what(shell: Shell) -> None:
     assert "; acknowledged by ada (I am on it)" in text
     assert re.search(r"^- \S+ acknowledge by ada: I am on it$", text, re.MULTILINE)
     assert "incidents ack" not in text
+
+
+def test_what_was_announced_says_by_whom(shell: Shell) -> None:
+    shell.run("expect", "server", "--for", "1h", "--why", "driver 580", "--who", "ada")
+    keep(shell, incident(key="k3", state=IncidentState.REBASED, ended_at_ns=START_NS, expectation=1))
+    text = shell.run("incidents", "show", "3").stdout
+    assert "; announced by ada (driver 580)" in text
+    assert "- announced: expectation 1\n" in text
 
 
 @pytest.mark.parametrize(
