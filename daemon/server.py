@@ -17,7 +17,7 @@ from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.gpu.door import NvmlDoor
 from cyclewatch.collectors.records import CycleBatch, Sample
 from cyclewatch.collectors.registry import build_collectors, known_quantities
-from cyclewatch.collectors.runner import Outcome, Runner
+from cyclewatch.collectors.runner import Runner
 from cyclewatch.collectors.self_usage import RingProgress, Work
 from cyclewatch.config.load import ConfigError
 from cyclewatch.config.settings import Settings
@@ -30,6 +30,7 @@ from cyclewatch.daemon.log import configure_logging
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.metrics_state import StoreState
 from cyclewatch.daemon.notify import ServiceManager
+from cyclewatch.daemon.outcomes import Outcomes
 from cyclewatch.daemon.pause import Pause
 from cyclewatch.daemon.pipeline import Pipeline
 from cyclewatch.daemon.probing.prober import Prober, Surroundings
@@ -85,8 +86,6 @@ class Server:
         self._last_turn_s = time.monotonic()
         self._turns = 0
         self._turn_again_s = 0.0
-        self._no_data: dict[str, str] = {}
-        self._failing: dict[str, tuple[str, ...]] = {}
         node = settings.node or socket.gethostname()
         store = open_store(settings, node, lambda: self.clock.now().wall_ns)
         engine = self._engine = store.engine
@@ -114,12 +113,11 @@ class Server:
             self._writer.submit,
         )
         resume = {key: position.next_sequence for key, position in positions.items()}
+        collectors = build_collectors(settings, self.discovery, resume, self._own_work, nvml)
+        self._outcomes = Outcomes(self.metrics, self.clock.now, [collector.name for collector in collectors])
         self._runners = [
-            Runner(collector, self.clock.now, self._take, self._report)
-            for collector in build_collectors(settings, self.discovery, resume, self._own_work, nvml)
+            Runner(collector, self.clock.now, self._take, self._outcomes.report) for collector in collectors
         ]
-        for runner in self._runners:  # there from the start: a counter that shows with its first miss has not grown
-            self.metrics.collector_missed.labels(runner.collector.name)
         self.metrics.state.quantities = known_quantities()
         self.prober = Prober(
             settings.probe,
@@ -133,7 +131,7 @@ class Server:
         self._alerting = Alerting(settings, engine, node, boot, self.metrics, self.clock)
         self._pause = Pause(self._hold, self._release)
         self._control = ControlServer(settings.state_dir, self._answer, self._answered)
-        self._schedule = Schedule(self._runners, self.clock, self._missed, self._overdue)
+        self._schedule = Schedule(self._runners, self.clock, self._outcomes.missed, self._outcomes.overdue)
         api = build_api(
             Resources(self.history, IncidentStore(engine), lambda: self.clock.now().wall_ns).operations(),
             access_or_nobody(settings.web.token, os.environ),
@@ -171,7 +169,8 @@ class Server:
         try:
             while not self._should_exit.is_set():
                 self._work(self.clock.real_seconds(_TURN_S))
-                self._manager.turned(self._status)
+                if self._has_sampled():
+                    self._manager.turned(self._status)
                 if self._reload_wanted.is_set():
                     self._reload_wanted.clear()
                     self._reload()
@@ -231,6 +230,10 @@ class Server:
         if (settings.alerts, settings.incidents) != (before.alerts, before.incidents):
             self._alerting.take_settings(settings)
 
+    def _has_sampled(self) -> bool:
+        """Whether a collector has been heard of, be it that there is nothing to read."""
+        return self._outcomes.any or not self._runners
+
     def _status(self) -> str:
         """One line for `systemctl status`."""
         state, work = self.metrics.state, self._own_work()
@@ -274,25 +277,6 @@ class Server:
                     continue
                 self.metrics.samples_dropped.inc()
             return
-
-    def _report(self, outcome: Outcome) -> None:
-        """Metrics of one collection; a failure is logged when it appears and when it goes, not every second."""
-        name = outcome.collector
-        self.metrics.collector_seconds.labels(name).observe(outcome.duration_s)
-        self.metrics.collector_success.labels(name).set(0.0 if outcome.failures else 1.0)
-        self.metrics.collector_failures.labels(name).inc(len(outcome.failures))
-        if not outcome.failures:
-            self.metrics.collector_last.labels(name).set(self.clock.now().wall_ns / 1e9)
-        before = self._failing.get(name, ())
-        for reason in outcome.failures:
-            if reason not in before:
-                log.error("collector failed", collector=name, reason=reason, exc_info=outcome.error)
-        if before and not outcome.failures:
-            log.info("collector works again", collector=name)
-        self._failing[name] = outcome.failures
-        if outcome.no_data != self._no_data.get(name, ""):
-            log.info("no data" if outcome.no_data else "data again", collector=name, reason=outcome.no_data)
-            self._no_data[name] = outcome.no_data
 
     def _own_work(self) -> Work:
         """For the collector of the daemon's own use; called from its thread."""
@@ -346,12 +330,6 @@ class Server:
         self._turn_again_s = time.monotonic() + self.clock.real_seconds(2 * self.settings.rings.interval_s)
         self._schedule.resume()
         self.profiling.sampler.release()
-
-    def _missed(self, name: str) -> None:
-        self.metrics.collector_missed.labels(name).inc()
-
-    def _overdue(self, name: str, overdue: bool) -> None:  # noqa: FBT001 (a callback's one value)
-        self.metrics.collector_overdue.labels(name).set(float(overdue))
 
     def _healthy(self) -> Health:
         age_s = time.monotonic() - self._last_turn_s

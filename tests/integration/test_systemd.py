@@ -29,6 +29,9 @@ PAGE_OF_INSTALLATION = Path(__file__).parents[2] / "docs/install.md"
 SECRET = "/run/credentials/cyclewatch.service/secret_slack"
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(name="machine", scope="module")
 def _machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
     """With SGLang's service, which writes a ring as a user of its own once it is told to."""

@@ -1,6 +1,5 @@
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,15 +8,7 @@ import structlog
 from cyclewatch.config.settings import Log
 from cyclewatch.daemon.log import configure_logging
 
-
-@pytest.fixture(autouse=True)
-def _restore() -> Iterator[None]:
-    before, root = structlog.get_config(), logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.configure(**before)
-    root.handlers[:] = handlers
-    root.setLevel(level)
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 def fail_with_a_secret() -> None:

@@ -34,6 +34,9 @@ PACE_S = 0.01
 DEAF = QUICK.model_copy(update={"detection": QUICK.detection.model_copy(update={"min_effect": 0.5})})
 
 
+pytestmark = pytest.mark.usefixtures("logging_as_before")
+
+
 @pytest.fixture(name="watched")
 def _watched(tmp_path: Path) -> Iterator[Watched]:
     watched = Watched(tmp_path)

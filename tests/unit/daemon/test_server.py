@@ -213,7 +213,7 @@ def test_a_failure_is_logged_when_it_comes_and_when_it_goes(build: Callable[...,
     server = build()
     with capture_logs() as events:
         for failures in ((), ("a broke",), ("a broke",), ("a broke", "b broke"), (), ()):
-            server._report(Outcome("cycles", 0.1, 0, failures, ""))
+            server._outcomes.report(Outcome("cycles", 0.1, 0, failures, ""))
     assert [(event["event"], event.get("reason")) for event in events] == [
         ("collector failed", "a broke"),
         ("collector failed", "b broke"),
@@ -235,7 +235,7 @@ def test_no_data_is_logged_when_its_reason_changes(build: Callable[..., Server])
     server = build()
     with capture_logs() as events:
         for reason in ("", "no ring", "no ring", "no directory", ""):
-            server._report(Outcome("cycles", 0.1, 0, (), reason))
+            server._outcomes.report(Outcome("cycles", 0.1, 0, (), reason))
     assert [(event["event"], event["reason"]) for event in events] == [
         ("no data", "no ring"),
         ("no data", "no directory"),
