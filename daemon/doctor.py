@@ -20,11 +20,13 @@ from cyclewatch.collectors.processes import ProcessTree
 from cyclewatch.collectors.records import Fact, Failure, NoData, RingCounters, RingIdentity
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Settings
+from cyclewatch.daemon.alerts.checks import outbox_checks
 from cyclewatch.daemon.check import MEMORY_FILE_SYSTEMS, Check, Level, file_system
 from cyclewatch.daemon.probing.checks import probe_checks
 from cyclewatch.daemon.profiling.checks import profiling_checks
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.outbox import Outbox
 from cyclewatch.daemon.web.checks import web_checks
 
 _STALE_S = 30.0
@@ -225,8 +227,9 @@ def gpu_checks(settings: Settings, door: NvmlDoor) -> Iterator[Check]:
 
 def _store(settings: Settings) -> Iterator[Check]:
     try:
-        history = StoreHistory(open_database(settings.database_url, create=False))
-        status = history.status()
+        engine = open_database(settings.database_url, create=False)
+        status = StoreHistory(engine).status()
+        loads = Outbox(engine).loads()
     except (StoreError, SQLAlchemyError) as error:
         yield Check("store", Level.BAD, reason_of(error), "start the daemon: cyclewatch run")
         return
@@ -242,3 +245,4 @@ def _store(settings: Settings) -> Iterator[Check]:
     if not profiling["on"]:
         mend = "when that is mended: cyclewatch profiles on"
         yield Check("kernel profiles", Level.BAD, f"are off: {profiling['reason']}", mend)
+    yield from outbox_checks(loads, time.time_ns())
