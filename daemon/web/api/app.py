@@ -20,12 +20,12 @@ from starlette.types import ASGIApp
 
 from cyclewatch.daemon.incidents.acting import ActError, NotThereError
 from cyclewatch.daemon.store.database import reason_of
-from cyclewatch.daemon.triage.documents import Document, json_of
+from cyclewatch.daemon.triage.documents import json_of
 from cyclewatch.daemon.triage.requests import Request as Asked
 from cyclewatch.daemon.triage.requests import RequestError, what_is_wrong
 from cyclewatch.daemon.web.api.access import Access, Guard
 from cyclewatch.daemon.web.api.openapi import openapi_document
-from cyclewatch.daemon.web.api.operations import LARGEST_NUMBER, Call, Nothing, Operation, Page
+from cyclewatch.daemon.web.api.operations import Call, Nothing, Operation, Page
 from cyclewatch.daemon.web.api.problem import Problem, json_response
 
 PREFIX = "/api/v1"
@@ -33,6 +33,7 @@ MOST_BYTES = 16_384
 """Longest body that is read."""
 
 _BODY_S = 10.0
+_MOST_DIGITS = 18  # what databases can hold
 _MOST_THREADS = 4
 _MOST_WAITING = 12
 """A database that hangs must not take the connections that /metrics and /healthz need."""
@@ -100,18 +101,17 @@ class _Path:
         query = _checked(operation.query, dict(request.query_params))
         body = Nothing() if operation.body is Nothing else _checked(operation.body, await _body(request))
         async with self._room:
-            documents = await run_in_threadpool(_answered, operation, Call(number, query, body))
-        return json_response(json_of(documents), operation.status, _next_page(query, documents))
+            return await run_in_threadpool(_answered, operation, Call(number, query, body))
 
 
-def _answered(operation: Operation[Any, Any], call: Call[Any, Any]) -> Document | Sequence[Document]:
+def _answered(operation: Operation[Any, Any], call: Call[Any, Any]) -> Response:
     """What the operation answers.
 
     Raises:
         Problem: it cannot be done.
     """
     try:
-        return operation.run(call)
+        documents = operation.run(call)
     except NotThereError as error:
         raise Problem(HTTPStatus.NOT_FOUND, str(error)) from None
     except ActError as error:
@@ -123,15 +123,16 @@ def _answered(operation: Operation[Any, Any], call: Call[Any, Any]) -> Document 
         raise Problem(
             HTTPStatus.SERVICE_UNAVAILABLE, "the database does not answer: ask again later", {"retry-after": "10"}
         ) from None
+    return json_response(json_of(documents), operation.status, _next_page(call.query, documents))
 
 
 def _number(text: str | None) -> int:
     """The number in a path; 0 where there is none."""
     if text is None:
         return 0
-    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(LARGEST_NUMBER))):
+    if not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise Problem(HTTPStatus.NOT_FOUND, "what stands there for a number is none")
-    return min(int(text), LARGEST_NUMBER)
+    return int(text)
 
 
 def _checked(model: type[_Model], values: Mapping[str, str] | bytes) -> _Model:
