@@ -94,10 +94,9 @@ class Outbox:
             row = connection.execute(query).one_or_none()
         if row is None:
             return None
-        try:
-            message = message_of(row.message)
-        except ValueError as error:
-            log.error("a message in the outbox cannot be read", outbox=row.id, reason=str(error))  # noqa: TRY400
+        message = _readable(row.message)
+        if message is None:
+            log.error("a message in the outbox cannot be read", outbox=row.id)
             self._bury(OutboxRow.id == row.id, "cannot be read: was it written by another release?", now_ns)
             return None
         return Waiting(row.id, row.thread, message, row.attempts, row.created_at_ns)
@@ -161,15 +160,13 @@ class Outbox:
             query = select(OutboxRow.id, OutboxRow.thread, OutboxRow.message)
             rows = connection.execute(query.where(_held(sink), OutboxRow.thread.in_(threads)).order_by(OutboxRow.id))
             last = {row.thread: row for row in rows}
-            if not last:
-                return
-            message = None if pager or len(last) == 1 else _together([row.message for row in last.values()], now_ns)
-            if message is None:
+            known = [one for row in last.values() if (one := _readable(row.message)) is not None]
+            if pager or len(last) == 1 or len(known) < len(last):
                 released = OutboxRow.id.in_([row.id for row in last.values()])
                 connection.execute(update(OutboxRow).where(released).values(state=Standing.PENDING.value))
             else:
                 key = f"{DIGESTS}:{max(row.id for row in last.values())}:{sink}"
-                message = replace(message, key=key)
+                message = replace(together(known, now_ns), key=key)
                 put(connection, [Entry(key, DIGESTS, sink, message, Standing.PENDING, now_ns)], now_ns)
             _told_together(connection, and_(_held(sink), OutboxRow.thread.in_(threads)), now_ns)
 
@@ -187,11 +184,11 @@ class Outbox:
         )
         with self._engine.connect() as connection:
             rows = connection.execute(query).all()
-        found = [(row.thread, message_of(row.message), row.ended_at_ns is None) for row in rows]
+        found = [(row.thread, _readable(row.message), row.ended_at_ns is None) for row in rows]
         return [
             (thread, message)
             for thread, message, is_open in found
-            if (message.at_ns > ended_after_ns if message.state in ENDS else is_open)
+            if message is not None and (message.at_ns > ended_after_ns if message.state in ENDS else is_open)
         ]
 
     def loads(self) -> list[Load]:
@@ -244,10 +241,10 @@ class Outbox:
             return connection.execute(update(OutboxRow).where(which).values(values)).rowcount
 
 
-def _together(documents: list[dict[str, Any]], now_ns: int) -> Message | None:
-    """None where one cannot be read: then each is for itself."""
+def _readable(document: dict[str, Any]) -> Message | None:
+    """None for what another release has written in a way that this one does not know."""
     try:
-        return together([message_of(document) for document in documents], now_ns)
+        return message_of(document)
     except ValueError:
         return None
 

@@ -58,6 +58,8 @@ class Delivery:
         self._metrics = metrics
         self._environ = environ
         self._stopping = threading.Event()
+        for gauge in (metrics.outbox_pending, metrics.outbox_oldest, metrics.outbox_dead):
+            gauge.clear()  # the sinks may have been others until now
         self._keeper = threading.Thread(target=self._keep, name="outbox", daemon=True)
         self._couriers = [
             Courier(
