@@ -76,8 +76,9 @@ def install(
     """Set cyclewatch up as a service of systemd; says what it would do, and does it with --yes or when told so."""
     with _errors_exit():
         where = _where(root)
-        services = sorted({*services_watched(where), *map(service_name, sglang or [])})
-        users = set() if root else {user_of(service) for service in services}
+        named = {service_name(name) for name in sglang or []}
+        services = sorted({*services_watched(where), *named})
+        users = set() if root else set(map(user_of, named))
         files = [
             users_file(),
             directories_file(),

@@ -72,7 +72,10 @@ def test_it_reads_what_sglang_writes_as_another_user(machine: Machine) -> None:
     machine.wait_for(lambda: "servers watched: 1" in machine.property("StatusText"), "the ring is read")
     (ring,) = machine.run("sh", "-c", "stat --format '%U %G %a' /run/cyclewatch/rings/*.ring").splitlines()
     assert ring == "sglang cyclewatch 640"
-    assert machine.run("stat", "--format=%U", "/run/cyclewatch/kineto/dynolog").strip() == "cyclewatch"
+    channel = machine.run("stat", "--format=%U %G %a", "/run/cyclewatch/kineto/dynolog").strip()
+    assert channel == "cyclewatch cyclewatch 660"
+    read = ("setpriv", "--init-groups", "--regid", "sglang", "--reuid", "sglang")
+    assert machine.fails(*read, "ls", "/var/lib/cyclewatch") != 0
 
 
 def test_a_secret_is_for_the_service_alone(machine: Machine) -> None:

@@ -193,6 +193,33 @@ def test_services_that_are_watched_need_not_be_named_again(node: Node) -> None:
     assert len([path for path in node.files() if path.endswith("50-cyclewatch.conf")]) == 2
 
 
+def test_a_watched_service_that_is_gone_does_not_stop_an_upgrade(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only those that are named now have to exist."""
+    node.install("--yes", "--sglang-service", "gone")
+    monkeypatch.setattr(command, "_ROOT", node.root)
+    monkeypatch.setattr(command, "systemd_runs", lambda: True)
+    monkeypatch.setattr(command, "user_of", lambda service: pytest.fail(f"asked for {service}"))
+    answer = CliRunner().invoke(app, ["install", *OWN, "--yes"])
+    assert answer.exit_code == 0, answer.output
+    assert "same     /etc/systemd/system/gone.service.d/50-cyclewatch.conf" in answer.output
+
+
+def test_a_user_that_the_configuration_does_not_name_is_told_of(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is yours from the first day on, so it is not changed."""
+    node.install("--yes")
+    monkeypatch.setattr(command, "_ROOT", node.root)
+    monkeypatch.setattr(command, "systemd_runs", lambda: True)
+    monkeypatch.setattr(command, "user_of", lambda _: "ops")
+    answer = CliRunner().invoke(app, ["install", *OWN, "--sglang-service", "sglang", "--yes"])
+    assert answer.exit_code == 0, answer.output
+    assert "note: profiling.users in /etc/cyclewatch/cyclewatch.toml does not name ops" in answer.output
+    assert ("systemctl", "restart", "cyclewatch.service") in node.ran
+    (node.root / "etc/cyclewatch/cyclewatch.toml").write_text("nod = 1\n")
+    answer = CliRunner().invoke(app, ["install", *OWN, "--sglang-service", "sglang", "--yes"])
+    assert "note: " in answer.output
+    assert "nod: no such key" in answer.output
+
+
 def test_the_files_can_be_shown(node: Node) -> None:
     answer = node.install("--show")
     assert answer.output.startswith("# /etc/sysusers.d/cyclewatch.conf\n# Written by ")
