@@ -25,10 +25,10 @@ TOKEN = "0123456789abcdef-tokenSecretTokenSecret"
 
 
 class Api:
-    """A context manager; `access` says who may ask."""
+    """A context manager; `address` is that of its database, and `access` says who may ask."""
 
-    def __init__(self, directory: Path, access: Access | None = None) -> None:
-        self.engine = open_database(f"sqlite:///{directory / 'cyclewatch.db'}", create=True)
+    def __init__(self, address: str, access: Access | None = None) -> None:
+        self.engine = open_database(address, create=True)
         self.store = IncidentStore(self.engine)
         self.operations = Resources(StoreHistory(self.engine), self.store, lambda: NOW_NS).operations()
         self.app = build_api(self.operations, access or Access(TOKEN))
@@ -93,6 +93,11 @@ class Api:
 def _raw(headers: Mapping[str, str | bytes]) -> list[tuple[bytes, bytes]]:
     """Headers as they go over the wire, where anything may come."""
     return [(name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in headers.items()]
+
+
+def a_file(directory: Path) -> str:
+    """The address of a database in `directory`."""
+    return f"sqlite:///{directory / 'cyclewatch.db'}"
 
 
 def problem(answer: httpx.Response, status: int) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from api import TOKEN, Api, problem
+from api import TOKEN, Api, a_file, problem
 from cyclewatch.daemon.secrets import SecretError
 from cyclewatch.daemon.web.api.access import Access, access_or_nobody, access_with
 
@@ -18,14 +18,14 @@ SECRET = {"authorization": f"Bearer {TOKEN}"}
 @pytest.fixture(name="locked", scope="module")
 def _locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """With a token."""
-    with Api(tmp_path_factory.mktemp("locked")) as api:
+    with Api(a_file(tmp_path_factory.mktemp("locked"))) as api:
         yield api
 
 
 @pytest.fixture(name="plain", scope="module")
 def _plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """Without one."""
-    with Api(tmp_path_factory.mktemp("plain"), Access()) as api:
+    with Api(a_file(tmp_path_factory.mktemp("plain")), Access()) as api:
         yield api
 
 
@@ -132,7 +132,7 @@ def test_a_page_of_elsewhere_cannot_read_by_a_name_that_leads_here(plain: Api, h
 def test_no_page_of_elsewhere_is_allowed_anything(tmp_path: Path, access: Access) -> None:
     """No CORS: what a browser asks beforehand is refused, and no answer can be read by another origin."""
     headers = {"origin": "https://evil.example", "access-control-request-method": "POST"}
-    with Api(tmp_path, access) as api:
+    with Api(a_file(tmp_path), access) as api:
         assert api.ask("OPTIONS", "/silences", headers=headers).status_code in {403, 405}
         answer = api.ask("GET", "/incidents", headers=headers)
     assert answer.status_code == 200
@@ -184,7 +184,7 @@ def test_a_token_that_cannot_be_had_lets_nobody_in(tmp_path: Path) -> None:
             "reason": "web.token: file:/nowhere/token: no such file, or none that may be read",
         }
     ]
-    with Api(tmp_path, access) as api:
+    with Api(a_file(tmp_path), access) as api:
         for method, path in questions(api):
             for token in ("", TOKEN):
                 sentence = problem(api.ask(method, path, token=token), 503)

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from api import Api
+from api import Api, a_file
 from cyclewatch.config.web import Web
 from cyclewatch.daemon.web.api.app import PREFIX
 from made_incidents import incident, keep_regressions
@@ -34,7 +34,7 @@ def request_of(command: str) -> tuple[str, str, Any]:
 
 
 def test_every_example_is_answered_as_the_page_says(tmp_path: Path) -> None:
-    with Api(tmp_path) as api:
+    with Api(a_file(tmp_path)) as api:
         prepared(api)
         for command, said in EXAMPLE.findall(PAGE):
             answer = api.ask(*request_of(command))
@@ -46,7 +46,7 @@ def test_every_example_is_answered_as_the_page_says(tmp_path: Path) -> None:
 def test_every_operation_has_an_example(tmp_path: Path) -> None:
     asked = {request_of(command)[:2] for command, _ in EXAMPLE.findall(PAGE)}
     shapes = {(method, re.sub(r"/\d+", "/{number}", path.partition("?")[0])) for method, path in asked}
-    with Api(tmp_path) as api:
+    with Api(a_file(tmp_path)) as api:
         assert shapes == {(one.method, one.path) for one in api.operations} | {("GET", "/openapi.json")}
 
 

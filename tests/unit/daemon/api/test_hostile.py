@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api import Api, problem
+from api import Api, a_file, problem
 from made_incidents import incident
 
 NAMES = ("regressions", "incidents", "silences", "expectations", "acknowledge", "reopen", "openapi.json")
@@ -42,7 +42,7 @@ def _quoted(value: object) -> str:
 
 @pytest.fixture(name="api", scope="module")
 def _api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with Api(tmp_path_factory.mktemp("hostile")) as api:
+    with Api(a_file(tmp_path_factory.mktemp("hostile"))) as api:
         api.keep(incident())
         yield api
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from api import Api
+from api import Api, a_file
 from cyclewatch.daemon.web.api.app import PREFIX
 from cyclewatch.daemon.web.api.operations import Nothing
 
 
 @pytest.fixture(name="api", scope="module")
 def _api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
-    with Api(tmp_path_factory.mktemp("openapi")) as api:
+    with Api(a_file(tmp_path_factory.mktemp("openapi"))) as api:
         yield api
 
 

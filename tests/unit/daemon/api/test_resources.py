@@ -12,13 +12,14 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from api import TOKEN, Api, problem
+from api import TOKEN, Api, a_file, problem
 from cyclewatch.daemon.incidents.incident import Act, IncidentState
 from cyclewatch.daemon.triage.documents import Document
 from cyclewatch.daemon.web.api import app as api_app
 from cyclewatch.daemon.web.api.access import Access
 from cyclewatch.daemon.web.api.app import MOST_BYTES, build_api
 from cyclewatch.daemon.web.api.operations import Call, Nothing, Operation
+from databases import _address, _postgres  # noqa: F401 (fixtures)
 from made_incidents import MINUTE, START_NS, incident, keep_regressions
 from shell import Shell
 
@@ -26,9 +27,9 @@ ADA = {"who": "ada", "why": "because"}
 
 
 @pytest.fixture(name="api")
-def _api(tmp_path: Path) -> Iterator[Api]:
+def _api(address: str) -> Iterator[Api]:
     """With three regressions and one incident of the first."""
-    with Api(tmp_path) as api:
+    with Api(address) as api:
         with api.begin() as connection:
             keep_regressions(connection, "r1", "r2")
             keep_regressions(connection, "r3", started_at_ns=START_NS - MINUTE, direction="faster", state="noted")
@@ -40,7 +41,7 @@ def test_the_documents_are_those_of_the_command_line(tmp_path: Path) -> None:
     """One contract for both."""
     shell = Shell(tmp_path)
     (tmp_path / "state").mkdir()
-    with Api(tmp_path / "state") as api:
+    with Api(a_file(tmp_path / "state")) as api:
         with api.begin() as connection:
             keep_regressions(connection, "r1", "r2")
         api.keep(incident(), incident(key="k2", state=IncidentState.REBASED))
@@ -263,7 +264,8 @@ def test_a_database_that_does_not_answer_is_said_and_logged(api: Api) -> None:
         answer = api.ask("GET", "/incidents")
     assert problem(answer, 503) == "the database does not answer: ask again later"
     assert answer.headers["retry-after"] == "10"
-    assert [entry["reason"] for entry in logs] == ["no such table: incident_members"]
+    (entry,) = logs
+    assert "incident_members" in entry["reason"]
 
 
 def test_a_figure_that_is_none_is_null(api: Api) -> None:
