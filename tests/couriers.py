@@ -59,11 +59,12 @@ def unreachable(_: Request) -> Response:
 
 
 class Lab:
-    """An outbox in a file, and one courier of it, turned by hand."""
+    """An outbox, in a file of `place` or at that address, and one courier of it, turned by hand."""
 
-    def __init__(self, directory: Path, kind: str = "webhook", give_up_s: float = 3 * DAY_S) -> None:
+    def __init__(self, place: Path | str, kind: str = "webhook", give_up_s: float = 3 * DAY_S) -> None:
         self.kind = kind
-        self.engine: Engine = open_database(f"sqlite:///{directory}/cyclewatch.db", create=True)
+        url = place if isinstance(place, str) else f"sqlite:///{place}/cyclewatch.db"
+        self.engine: Engine = open_database(url, create=True)
         self.outbox = Outbox(self.engine)
         self.hands = Hands()
         self.service = Service(self.hands)

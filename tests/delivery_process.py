@@ -84,7 +84,7 @@ def put_all(engine: Engine, alerts: Alerts, messages: list[tuple[int, Message]])
 
 def main(work: dict[str, Any]) -> None:
     for kind, rates in work["rates"].items():
-        SENDERS[kind].rates = tuple(Rate(*rate) for rate in rates)  # type: ignore[index,attr-defined]
+        SENDERS[kind].rates = tuple(Rate(*rate) for rate in rates)  # type: ignore[attr-defined]
     pace._FIRST_S = work["first_wait_s"]
     alerts = Alerts.model_validate(work["alerts"])
     engine = open_database(work["database"], create=True)
