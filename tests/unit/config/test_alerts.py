@@ -79,6 +79,39 @@ def test_a_proxy_with_a_password_is_named_too(tmp_path: Path) -> None:
     assert SECRET not in said
 
 
+@pytest.mark.parametrize(
+    ("lines", "part"),
+    [
+        ("sinks = ['nobody']", "alerts: a route names the sink 'nobody', which is not configured"),
+        ("quiet_from = '22:00'", "alerts.routes.0: quiet hours need quiet_from and quiet_until"),
+        ("quiet_from = '22:00'\nquiet_until = '22:00'", "two different times"),
+        ("quiet_from = '25:00'\nquiet_until = '07:00'", "alerts.routes.0.quiet_from"),
+        ("severities = ['urgent']", "alerts.routes.0.severities.0"),
+        ("digest = ['critical']", "alerts.routes.0.digest.0"),
+        ("sink = ['oncall']", "alerts.routes.0.sink: no such key; did you mean alerts.routes.0.sinks?"),
+    ],
+)
+def test_what_is_wrong_with_a_route_is_said(tmp_path: Path, lines: str, part: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, f"[alerts.sinks.oncall]\ntype = 'slack'\nurl = 'env:URL'\n[[alerts.routes]]\n{lines}")
+    assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "zone", ["Mars/Olympus", "../../etc/passwd", "/etc/localtime", "Europe", "", "\\u0000", "x" * 60]
+)
+def test_a_time_zone_that_is_none_is_said(tmp_path: Path, zone: str) -> None:
+    with pytest.raises(ConfigError, match=r"alerts\.time_zone: no time zone of that name"):
+        load(tmp_path, f'[alerts]\ntime_zone = "{zone}"')
+
+
+def test_routes_in_the_order_of_the_file(tmp_path: Path) -> None:
+    sink = "[alerts.sinks.oncall]\ntype = 'slack'\nurl = 'env:URL'"
+    routes = "[[alerts.routes]]\nseverities = ['critical']\nsinks = ['oncall']\n[[alerts.routes]]\nsinks = []"
+    settings = load(tmp_path, f"[alerts]\ntime_zone = 'Asia/Tokyo'\n{sink}\n{routes}")
+    assert [route.sinks for route in settings.alerts.routes] == [("oncall",), ()]
+
+
 def test_sinks_can_be_given_in_the_environment(tmp_path: Path) -> None:
     """As JSON, like every table of tables."""
     settings = load(tmp_path, "", CYCLEWATCH_ALERTS__SINKS='{"a": {"type": "slack", "url": "env:SLACK"}}')
