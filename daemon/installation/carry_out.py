@@ -78,8 +78,10 @@ def carry_out(root: Path, steps: Sequence[Step], tell: Callable[[str], None], as
             tell(f"{step.act:8} {step.path}")
             try:
                 _change(place(root, step.path), step)
-            except OSError as error:
+            except PermissionError as error:
                 raise InstallError(f"{step.path}: {error.strerror}: run this as root") from None
+            except OSError as error:
+                raise InstallError(f"{step.path}: {error.strerror}: see what lies there") from None
 
 
 def _change(here: Path, change: Change) -> None:

@@ -101,8 +101,8 @@ def check_command(*paths: Path) -> None:
             raise InstallError(f"{path}: not a plain absolute path: give one that systemd can start")
         if any(path.is_relative_to(hidden) for hidden in _HIDDEN):
             raise InstallError(
-                f"{path}: the service cannot see it there: install cyclewatch with a Python of the system, "
-                "for example python3 -m venv /opt/cyclewatch"
+                f"{path}: the service cannot see it there: install it in /opt, with a Python that lies in no home: "
+                "/usr/bin/python3 -m venv /opt/cyclewatch"
             )
 
 

@@ -85,6 +85,34 @@ def test_reloads_of_the_same_settings_change_no_verdict(watched: Watched, tmp_pa
     alone.close()
 
 
+OTHERS = (
+    {"history_s": 120.0},
+    {"history_s": 86_400.0},
+    {"reference_s": 30.0},
+    {"reference_s": 400.0},
+    {"persistence_s": 600.0, "min_cycles": 1},
+    {"min_cycles": 100_000, "warmup_s": 1000.0},
+    {"false_alarms_per_hour": 10.0, "min_effect": 0.9, "min_tail_effect": 0.9},
+)
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_any_settings_can_follow_any_others(watched: Watched, case: int) -> None:
+    """Longer and shorter histories, baselines half learned: it goes on, stores every window, and can be restarted."""
+    chance = random.Random(case)
+    replay = Replay(watched, list(server(WINDOWS, seed=case, slower=SLOWER)))
+    for at_s in range(10, WINDOWS * 5, 10):
+        replay.run(at_s * SECOND)
+        changes = {key: value for one in chance.sample(OTHERS, 2) for key, value in one.items()}
+        detection = QUICK.detection.model_copy(update=changes)
+        watched.pipeline.take_settings(QUICK.model_copy(update={"detection": detection}))
+        if chance.random() < 0.2:
+            replay.kill(chance)
+    watched.lag = 0
+    replay.run()
+    assert len({row.start_ns for row in watched.rows(models.WindowRow)}) == WINDOWS
+
+
 def test_detection_goes_by_the_new_settings_from_then_on(watched: Watched) -> None:
     """The baseline stays: a slowdown that was too small to be reported is reported once smaller ones are."""
     watched.pipeline.take_settings(DEAF)
