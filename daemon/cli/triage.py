@@ -5,7 +5,7 @@ import getpass
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from pydantic import ValidationError
@@ -41,12 +41,8 @@ def acting(config: Path | None) -> Iterator[IncidentStore]:
         engine.dispose()
 
 
-def fail(sentence: str) -> None:
-    """End the command with a sentence.
-
-    Raises:
-        Exit: always, with exit code 1.
-    """
+def fail(sentence: str) -> NoReturn:
+    """End the command with a sentence and exit code 1."""
     typer.echo(f"cyclewatch: {sentence}", err=True)
     raise typer.Exit(EXIT_ERROR) from None
 

@@ -36,7 +36,7 @@ class Access:
     usable: bool = True
 
     def refusal(self, asker: HTTPConnection, method: str) -> Problem | None:
-        """Why this one is not let in; None where he is."""
+        """Why this one is not let in; None for one who is."""
         if not self.usable:
             return Problem(
                 HTTPStatus.SERVICE_UNAVAILABLE, "the token in web.token cannot be used: the daemon's log says why"
