@@ -122,8 +122,8 @@ def came_back(incident: Incident, now_ns: int) -> Incident:
     return replace(incident, quiet_since_ns=None, returns=incident.returns + 1)
 
 
-def lived_on(incident: Incident, policy: Policy, now_ns: int) -> Incident:
-    """The incident after the time that has passed: quiet, back, or over."""
+def lived_on(incident: Incident, policy: Policy, now_ns: int, *, may_end: bool) -> Incident:
+    """The incident after the time that has passed: quiet, back, or, where it may be, over."""
     if incident.state in ENDED:
         return incident
     ends = [member.ended_at_ns for member in incident.members]
@@ -134,6 +134,6 @@ def lived_on(incident: Incident, policy: Policy, now_ns: int) -> Incident:
         # What was only seen to have ended did so a while ago; reopened by hand, it begins anew.
         incident = replace(incident, quiet_since_ns=min(max(last_ns, incident.opened_at_ns), now_ns))
     quiet_since_ns = incident.quiet_since_ns
-    if quiet_since_ns is not None and now_ns - quiet_since_ns >= policy.quiet_ns(incident.returns):
+    if may_end and quiet_since_ns is not None and now_ns - quiet_since_ns >= policy.quiet_ns(incident.returns):
         return replace(incident, state=IncidentState.RESOLVED, ended_at_ns=quiet_since_ns)
     return incident

@@ -223,8 +223,9 @@ class _Desk:
         if announced:
             incident = accepted(incident)
         silenced = is_silenced(incident, self._view.silences, self._now_ns)
-        if not silenced or incident.told is None:  # else its end waits, so that it can be told
-            incident = lived_on(incident, self._policy, self._now_ns)
+        # It must be told of before its end is, and what was told has an end that can be told.
+        may_end = silenced == (incident.told is None)
+        incident = lived_on(incident, self._policy, self._now_ns, may_end=may_end)
         incident = _with_silence(incident, silenced=silenced)
         tell = None
         if not silenced or (incident.state in ENDED and incident.expectation is None):

@@ -338,6 +338,17 @@ def test_one_that_ended_before_anybody_looked_is_told_and_ends() -> None:
     assert world.states_told == [State.OPENED, State.RESOLVED]
 
 
+def test_one_whose_daemon_was_killed_before_it_was_told_is_told_however_late() -> None:
+    world = World()
+    world.put(finding())
+    world.wait(10)
+    assert world.told == []
+    world.end("r1")
+    world.now_ns += 5 * 60 * MINUTE
+    world.wait(60)
+    assert world.states_told == [State.OPENED, State.RESOLVED]
+
+
 def test_a_regression_that_is_gone_from_the_store_is_over() -> None:
     world = after(finding())
     world.findings.clear()
