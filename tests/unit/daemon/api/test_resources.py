@@ -66,15 +66,19 @@ def test_regressions_and_improvements(api: Api) -> None:
 def test_lists_come_in_pages_that_link_to_each_other(api: Api) -> None:
     """Every entry once, whatever the size of a page; with the words that were said."""
     api.keep(*(incident(key=f"more {number}", state=IncidentState.RESOLVED) for number in range(4)))
-    for limit in (1, 2, 3, 5, 200):
-        path, seen = f"/incidents?ended=true&limit={limit}", []
-        while path:
-            answer = api.ask("GET", path)
-            assert len(answer.json()) <= limit
-            seen += [one["id"] for one in answer.json()]
-            link = re.fullmatch(r'<(\?[^>]+)>; rel="next"', answer.headers.get("link", ""))
-            path = f"/incidents{link.group(1)}" if link else ""
-        assert seen == [5, 4, 3, 2, 1]
+    for list_of, expected in (
+        ("/incidents?ended=true", [5, 4, 3, 2, 1]),
+        ("/regressions?improvements=true", [2, 1, 3]),
+    ):
+        for limit in (1, 2, 3, 5, 200):
+            path, seen = f"{list_of}&limit={limit}", []
+            while path:
+                answer = api.ask("GET", path)
+                assert len(answer.json()) <= limit
+                seen += [one["id"] for one in answer.json()]
+                link = re.fullmatch(r'<(\?[^>]+)>; rel="next"', answer.headers.get("link", ""))
+                path = list_of.partition("?")[0] + link.group(1) if link else ""
+            assert seen == expected
 
 
 @pytest.mark.parametrize(
