@@ -153,7 +153,7 @@ class Courier:
         most = max((rate.count for rate in sender.rates), default=1)
         wait = wait_ns(self._outbox.attempts(self._sink, most), sender.rates, now, self._boot)
         if wait:
-            return wait / 1e9
+            return min(wait / 1e9, _LOOK_S)
         self._send(sender, poster, waiting)
         return 0.0
 

@@ -111,7 +111,7 @@ def test_rates_hold_over_restarts_and_whatever_the_wall_clock_does(tmp_path: Pat
         lab.hands.wall_ns += int(jump_s) * 10**9
         lab.restart()
         lab.turn_for(13)
-    lab.turn_for(150)
+    lab.turn_for(450)
     assert set(lab.standings().values()) == {"delivered"}
     times_ns = [at_ns for at_ns, _ in lab.service.posted]
     for rate in sender(kind).rates:
