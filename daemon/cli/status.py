@@ -7,6 +7,7 @@ from typing import Any
 import typer
 
 from cyclewatch.daemon.cli.common import ConfigOption, JsonOption, console, history_or_exit, settings_or_exit, utc
+from cyclewatch.daemon.cli.triage import acting
 from cyclewatch.detectors.attribution import Event
 
 _STALE_S = 30.0
@@ -20,6 +21,8 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     _, profiling = stored.get("profiling", (0, {}))
     age_s = max(0.0, time.time() - stored_ns / 1e9)
     open_ones = [view for view in history.regressions() if view.state == "open"]
+    with acting(config) as store:
+        incidents = store.incidents()
     if as_json:
         document = {
             "updated_at": utc(stored_ns) if stored_ns else None,
@@ -27,6 +30,7 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
             "targets": targets,
             "profiling": profiling,
             "open_regressions": len(open_ones),
+            "open_incidents": len(incidents),
             "events": [{**event, "at": utc(event["at_ns"])} for event in history.change_events()],
         }
         typer.echo(json.dumps(document, indent=2))
@@ -45,6 +49,7 @@ def status(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     if profiling and not profiling["on"]:
         typer.echo(f"profiling is off since {utc(profiling['since_ns'])}: {profiling['reason']}")
     typer.echo(f"open regressions: {len(open_ones)}" + ("; see `cyclewatch regressions list`" if open_ones else ""))
+    typer.echo(f"open incidents: {len(incidents)}" + ("; see `cyclewatch incidents list`" if incidents else ""))
 
 
 def _print_targets(targets: dict[str, Any]) -> None:

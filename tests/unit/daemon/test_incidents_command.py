@@ -19,6 +19,7 @@ from cyclewatch.daemon.store.incident_rows import write_incident
 from cyclewatch.daemon.store.incidents import IncidentStore
 from made_incidents import MEMBER, MINUTE, START_NS, incident, keep_regressions
 from shell import Shell
+from units import unit
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TWO = incident(
@@ -186,6 +187,14 @@ def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_cannot_be_done_is_one_sentence(shell: Shell, words: tuple[str, ...], sentence: str) -> None:
     result = shell.run(*words)
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"cyclewatch: {sentence}\n")
+
+
+def test_status_counts_those_that_are_not_over(shell: Shell) -> None:
+    shell.store(unit(1, status={"targets": {}}))
+    assert "open incidents: 1; see `cyclewatch incidents list`\n" in shell.run("status").stdout
+    assert shell.json("status")["open_incidents"] == 1
+    shell.run("incidents", "resolve", "1")
+    assert "open incidents: 0\n" in shell.run("status").stdout
 
 
 def test_fail_is_for_scripts(shell: Shell) -> None:
