@@ -25,6 +25,7 @@ while True:
     time.sleep(0.02)
 """
 METRICS = "import urllib.request as r; print(r.urlopen('http://127.0.0.1:9472/metrics').read().decode())"
+SINK = '[alerts.sinks.team]\ntype = "slack"\nurl = "credential:secret_slack"\n'
 PAGE_OF_INSTALLATION = Path(__file__).parents[2] / "docs/install.md"
 SECRET = "/run/credentials/cyclewatch.service/secret_slack"
 
@@ -79,13 +80,17 @@ def test_it_reads_what_sglang_writes_as_another_user(machine: Machine) -> None:
 
 
 def test_a_secret_is_for_the_service_alone(machine: Machine) -> None:
-    machine.write("/etc/cyclewatch/credentials/slack", "https://hooks.slack.example/x\n")
+    machine.write("/etc/cyclewatch/credentials/slack", "https://hooks.slack.example/x-and-secret\n")
     machine.run("systemctl", "restart", "cyclewatch.service")
     read = ("setpriv", "--clear-groups", "--regid", "nogroup", "--reuid")
-    assert machine.run(*read, "cyclewatch", "cat", SECRET) == "https://hooks.slack.example/x\n"
+    assert machine.run(*read, "cyclewatch", "cat", SECRET) == "https://hooks.slack.example/x-and-secret\n"
     for path in (SECRET, "/etc/cyclewatch/credentials/slack"):
         assert machine.fails(*read, "sglang", "cat", path) != 0
     assert machine.fails(*read, "cyclewatch", "cat", "/etc/cyclewatch/credentials/slack") != 0
+    machine.write("/etc/cyclewatch/cyclewatch.toml", SINK)
+    directory = f"CREDENTIALS_DIRECTORY={Path(SECRET).parent}"
+    assert "x-and-secret" not in machine.run("env", directory, COMMAND, "sink", "test", "team", "--dry-run")
+    assert machine.fails(COMMAND, "sink", "test", "team", "--dry-run") == 2
 
 
 def test_it_is_bounded_and_dies_before_the_server(machine: Machine) -> None:
