@@ -38,9 +38,10 @@ class HandClock:
 
     def __init__(self) -> None:
         self.now_ns = START_NS
+        self.put_back_ns = 0
 
     def now(self) -> Now:
-        return Now(self.now_ns - START_NS, self.now_ns)
+        return Now(self.now_ns - START_NS, self.now_ns - self.put_back_ns)
 
     def real_seconds(self, seconds: float) -> float:
         return seconds / 1000

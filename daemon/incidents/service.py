@@ -69,6 +69,8 @@ class IncidentService:
         self._put = put
         self._policy = Policy.of(settings)
         self._held_until_ns = 0
+        """By the monotonic clock: UTC may be put back."""
+
         self._failing = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="incidents", daemon=True)
@@ -86,7 +88,7 @@ class IncidentService:
 
     def holds_lease(self) -> bool:
         """Whether this daemon is the one to tell; may be called from any thread."""
-        return self._clock.now().wall_ns < self._held_until_ns
+        return self._clock.now().monotonic_ns < self._held_until_ns
 
     def look(self) -> list[Message]:
         """One pass; the messages that it put into the outbox, whatever sinks there are.
@@ -104,6 +106,7 @@ class IncidentService:
             return []
         with self._engine.begin() as connection:
             if not lease.hold(connection, self._holder, now.wall_ns, LEASE_NS):
+                self._leads(now, held=False)
                 return []
             # Read again, now that nobody else can write: a person may have acted meanwhile.
             view = read_view(connection, now.wall_ns)
@@ -138,16 +141,20 @@ class IncidentService:
 
     def _lead(self, now: Now) -> bool:
         """Hold the lease; it is renewed when half of it has passed."""
-        if now.wall_ns + _RENEW_NS < self._held_until_ns:
+        if now.monotonic_ns + _RENEW_NS < self._held_until_ns:
             return True
         with self._engine.begin() as connection:
             held = lease.hold(connection, self._holder, now.wall_ns, LEASE_NS)
-        if held != self.holds_lease():
+        self._leads(now, held=held)
+        return held
+
+    def _leads(self, now: Now, *, held: bool) -> None:
+        """Whether this daemon holds the lease from now on; said where it is news."""
+        if held != (now.monotonic_ns < self._held_until_ns):
             log.info("this daemon tells of incidents" if held else "another daemon tells of incidents")
-        self._held_until_ns = now.wall_ns + LEASE_NS if held else 0
+        self._held_until_ns = now.monotonic_ns + LEASE_NS if held else 0
         if not held:
             self._metrics.state.incidents = {}
-        return held
 
     def _give_back(self) -> None:
         if self._held_until_ns:

@@ -154,6 +154,16 @@ def test_one_daemon_tells_until_its_lease_has_lapsed(daemons: Daemons) -> None:
     assert first.look() == []
 
 
+def test_a_clock_that_is_put_back_makes_no_lease_longer(daemons: Daemons) -> None:
+    """Others see the time that is right, and take over when the lease has lapsed."""
+    service = daemons.daemon()
+    service.look()
+    assert service.holds_lease()
+    daemons.clock.put_back_ns = 3600 * SECOND
+    daemons.clock.now_ns += LEASE_NS
+    assert not service.holds_lease()
+
+
 def test_a_daemon_that_stops_lets_another_go_on_at_once(daemons: Daemons) -> None:
     first, second = daemons.daemon("node:1"), daemons.daemon("node:2")
     first.start()
