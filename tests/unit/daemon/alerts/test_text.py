@@ -38,6 +38,17 @@ def test_one_target_is_not_counted() -> None:
     assert "targets" not in text.lines[0].text
 
 
+def test_what_came_back_is_told_as_that() -> None:
+    text = text_of(replace(MESSAGE, returns=2, targets=1))
+    assert text.title == "Again 22.0% slower: decode on 127.0.0.1:30000"
+    assert "is again 22.0% slower (20.0% to 24.0%), return 2" in text.lines[0].text
+
+
+def test_what_somebody_closed_is_not_called_fast() -> None:
+    what = text_of(replace(MESSAGE, state=State.RESOLVED, by="ann: replaced the GPU")).lines[0].text
+    assert what.endswith("was closed by ann: replaced the GPU; it was 22.0% slower (20.0% to 24.0%)")
+
+
 def test_a_line_never_becomes_two() -> None:
     """Nor does it colour a terminal, or turn the text round."""
     text = text_of(filled("a\nb\x1b[31m\u202e"))
