@@ -61,6 +61,7 @@ bench: $(VENV)/stamp ## measure the costs, side by side with what else one might
 	$(BIN)/python benchmarks/daemon_memory.py
 	$(BIN)/python benchmarks/daemon_cost.py
 	$(BIN)/python benchmarks/metrics_page.py
+	$(BIN)/python benchmarks/incident_passes.py
 	$(BIN)/pip install --quiet --constraint constraints.txt --group bench-profiles
 	$(BIN)/python benchmarks/profile_parse.py
 	$(BIN)/python benchmarks/kernel_compare.py
