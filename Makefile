@@ -34,7 +34,8 @@ test: $(VENV)/stamp ## run every test; builds the SGLang environments when it ca
 	-$(MAKE) sglang-env
 	rm -f .coverage .coverage.*
 	COVERAGE_FILE=.coverage.unit OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit --numprocesses=2 --cov --cov-report=
-	$(BIN)/coverage run -m pytest tests/integration
+	COVERAGE_FILE=.coverage.real $(BIN)/python -m pytest tests/integration -m "not sglang and not story" --numprocesses=2 --dist=loadfile --cov --cov-report=
+	$(BIN)/coverage run -m pytest tests/integration -m "sglang and not story"
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --fail-under=85
 
