@@ -184,6 +184,7 @@ def delivered(url: str) -> int:
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [10, pytest.param(100, marks=pytest.mark.story)])
 def test_nothing_is_lost_or_told_out_of_order_and_no_rate_is_exceeded(tmp_path: Path, kills: int) -> None:
     seed = int(os.environ.get("CYCLEWATCH_TEST_SEED", random.SystemRandom().randrange(2**31)))
@@ -216,7 +217,7 @@ def test_nothing_is_lost_or_told_out_of_order_and_no_rate_is_exceeded(tmp_path: 
             )
             try:
                 if life < kills:
-                    time.sleep(chance.uniform(1.5, 5.0))
+                    time.sleep(chance.uniform(1.2, 3.5))
                     assert process.poll() is None, log.read_text()
                 else:
                     while delivered(database) < len(plan):
