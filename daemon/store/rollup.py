@@ -1,7 +1,7 @@
 """Measurements added up into coarser ones, in their place: whoever reads finds the same tables, with fewer rows.
 
-A row of a minute or an hour stands at the beginning of it. All arithmetic is the database's; sketches alone, which it
-cannot merge, come here.
+A row of a minute or an hour stands at the beginning of it. The database adds up, and gives sums alone; but sketches,
+which it cannot merge, come here one by one.
 """
 
 from collections import defaultdict
@@ -12,12 +12,12 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Integer,
-    Table,
     and_,
     case,
     cast,
     delete,
     func,
+    inspect,
     literal_column,
     null,
     select,
@@ -25,8 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import InstrumentedAttribute
 
 from cyclewatch.collectors.records import STAGES
-from cyclewatch.daemon.store.models import LevelRow, SampleRow, WindowRow
-from cyclewatch.daemon.store.upsert import insert_or_update, upsert
+from cyclewatch.daemon.store.models import Base, LevelRow, SampleRow, WindowRow
+from cyclewatch.daemon.store.upsert import upsert
 from cyclewatch.detectors.statistics.sketch import merge, quantiles
 
 MINUTE_NS = 60 * 10**9
@@ -127,7 +127,7 @@ def _levels(connection: Connection, from_ns: int, to_ns: int, length_ns: int) ->
         "suspected": func.max(case((row.suspected, 1), else_=0)) == 1,
         "length_ns": literal_column(str(length_ns)),
     }
-    _replace(connection, row.__table__, columns, key, here, row.start_ns % literal_column(str(length_ns)) != 0)
+    _replace(connection, row, columns, key, here)
 
 
 def _samples(connection: Connection, from_ns: int, to_ns: int, length_ns: int) -> None:
@@ -136,21 +136,18 @@ def _samples(connection: Connection, from_ns: int, to_ns: int, length_ns: int) -
     here = and_(row.at_ns >= from_ns, row.at_ns < to_ns)
     key = (row.series_id, _begin_of(row.at_ns, length_ns))
     columns: dict[str, Any] = {"series_id": key[0], "at_ns": key[1], "value": func.avg(row.value)}
-    _replace(connection, row.__table__, columns, key, here, row.at_ns % literal_column(str(length_ns)) != 0)
+    _replace(connection, row, columns, key, here)
 
 
 def _replace(
     connection: Connection,
-    table: Any,  # noqa: ANN401 (SQLAlchemy gives the base class of a table)
+    model: type[Base],
     columns: dict[str, Any],
     key: tuple[Any, ...],
     here: ColumnElement[bool],
-    finer: ColumnElement[bool],
 ) -> None:
-    """Put the sums in the place of the first row of each, and delete the others; nothing leaves the database."""
-    assert isinstance(table, Table)
+    """Put the sums in the place of what they are made from. That goes first: a database that is full has room then."""
     query = select(*(column.label(name) for name, column in columns.items())).where(here).group_by(*key)
-    names = tuple(column.name for column in table.primary_key)
-    insert = insert_or_update(connection, table, tuple(columns), names, rows=query)
-    connection.execute(insert)
-    connection.execute(delete(table).where(here, finer))
+    rows = [dict(row) for row in connection.execute(query).mappings()]
+    connection.execute(delete(model).where(here))
+    upsert(connection, model, rows, tuple(column.name for column in inspect(model).primary_key))

@@ -5,7 +5,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Select, String, Table
+from sqlalchemy import Connection, String, Table
 
 from cyclewatch.daemon.store.models import Base
 
@@ -24,29 +24,16 @@ def upsert(
         return
     table = model.__table__
     assert isinstance(table, Table)
-    fitted = _fitted(table, rows)
-    connection.execute(insert_or_update(connection, table, tuple(fitted[0]), key, keep), fitted)
-
-
-def insert_or_update(
-    connection: Connection,
-    table: Table,
-    columns: Sequence[str],
-    key: Sequence[str],
-    keep: Sequence[str] = (),
-    rows: Select[Any] | None = None,
-) -> Any:  # noqa: ANN401 (an INSERT of either dialect)
-    """The statement for rows that are given when it is executed, or that a query gives."""
     # Both dialects have an INSERT of their own with ON CONFLICT; only the one in use is loaded.
     insert: Any = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
-    if rows is not None:
-        insert = insert.from_select(columns, rows)
     changed: Mapping[str, Any] = {
-        name: insert.excluded[name] for name in columns if name not in key and name not in keep
+        name: insert.excluded[name] for name in rows[0] if name not in key and name not in keep
     }
-    if not changed:
-        return insert.on_conflict_do_nothing(index_elements=list(key))
-    return insert.on_conflict_do_update(index_elements=list(key), set_=changed)
+    if changed:
+        statement = insert.on_conflict_do_update(index_elements=list(key), set_=changed)
+    else:
+        statement = insert.on_conflict_do_nothing(index_elements=list(key))
+    connection.execute(statement, _fitted(table, rows))
 
 
 def _fitted(table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,5 +1,6 @@
 """The one writer: units go to the database from a thread of their own, off the sampling path."""
 
+import math
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ log = structlog.get_logger(__name__)
 _RETRY_FIRST_S = 0.2
 _RETRY_LONGEST_S = 10.0
 _UPKEEP_FAILED_S = 60.0
+_MAKE_ROOM_S = 1.0
 _UNIT_NS = 3600 * 10**9
 """No unit holds anything that is older."""
 
@@ -44,7 +46,7 @@ class StoreWriter:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
-        self._give_up_s = 0.0
+        self._give_up_s = math.inf
         self._disk_fails = False
         self._dropped = 0
         self.written = 0
@@ -216,8 +218,10 @@ class StoreWriter:
 
     def _make_room(self) -> None:
         """Where the database may not grow, its oldest measurements go."""
+        until_s = time.monotonic() + _MAKE_ROOM_S
         try:
-            self._upkeep.thin()
+            while self._upkeep.thin() and time.monotonic() < until_s:
+                pass
         except SQLAlchemyError as error:
             log.error("the database is full, and nothing in it can be given up", reason=reason_of(error))  # noqa: TRY400
 
