@@ -203,7 +203,7 @@ class Server:
         start_s = time.monotonic()
         self.pipeline.turn(self.clock.now())
         self.metrics.turn_seconds.observe(time.monotonic() - start_s)
-        self.metrics.state.store = StoreState(self._writer.pending, self._writer.failures, self._writer.dropped)
+        self.metrics.state.store = StoreState(self._writer.waiting, self._writer.failures, self._writer.dropped)
         self._last_turn_s = time.monotonic()
         self._turns += 1
 
@@ -242,7 +242,7 @@ class Server:
         behind_s = max((ring.behind_s for ring in work.rings), default=0.0)
         return (
             f"servers watched: {servers}, series with an open regression: {regressions}, "
-            f"behind: {behind_s:.1f} s, batches waiting for the database: {self._writer.pending}"
+            f"behind: {behind_s:.1f} s, batches waiting for the database: {self._writer.waiting}"
         )
 
     def _drain(self) -> None:
@@ -282,7 +282,7 @@ class Server:
         """For the collector of the daemon's own use; called from its thread."""
         now_ns = self.clock.now().monotonic_ns
         return Work(
-            queues={"samples": self._samples.qsize(), "batches": self._writer.pending},
+            queues={"samples": self._samples.qsize(), "batches": self._writer.waiting},
             store_busy_ns=self._transactions.busy_ns,
             store_rows=self._transactions.rows,
             rings=tuple(

@@ -41,6 +41,7 @@ class Spool:
         self._directory = directory
         self._max_bytes = max_bytes
         self._sizes: dict[int, int] = {}
+        self._units: dict[int, int] = {}
         self._open: FileIO | None = None
         self.dropped = 0
         if directory.is_dir():
@@ -51,6 +52,11 @@ class Spool:
     def empty(self) -> bool:
         """Whether the database has everything."""
         return not self._sizes
+
+    @property
+    def units(self) -> int:
+        """How many units wait, as far as this process put them there."""
+        return sum(self._units.values())
 
     @property
     def size_bytes(self) -> int:
@@ -76,6 +82,7 @@ class Spool:
             self._cut(number)
             raise
         self._sizes[number] += len(record)
+        self._units[number] = self._units.get(number, 0) + 1
         self._shrink()
 
     def oldest(self) -> Iterator[Unit]:
@@ -89,6 +96,7 @@ class Spool:
             self.close()
         self._path(number).unlink(missing_ok=True)
         del self._sizes[number]
+        self._units.pop(number, None)
 
     def close(self) -> None:
         """Close the segment that is written to; the next unit begins another."""
@@ -136,6 +144,8 @@ class Spool:
             self._path(first).unlink()
             self._keep_names()
             del self._sizes[first]
+            self._units.pop(first, None)
+            self._units[second] = 1
             self._sizes[second] = _HEAD.size + len(packed)
             if self._sizes[second] >= before:
                 return  # nothing but findings: they stay, whatever their size

@@ -58,6 +58,11 @@ class StoreWriter:
         return len(self._pending)
 
     @property
+    def waiting(self) -> int:
+        """Units that the database does not have yet, in memory or on disk."""
+        return self.pending + self._spool.units
+
+    @property
     def spooled_bytes(self) -> int:
         """What waits on disk."""
         return self._spool.size_bytes

@@ -70,6 +70,17 @@ def test_the_oldest_become_coarser_until_it_fits(engine: Engine) -> None:
     assert limited(engine, now_ns, 2**50).step() > 0
 
 
+def test_a_file_that_is_mostly_free_becomes_smaller(engine: Engine, tmp_path: Path) -> None:
+    for hour in range(12):
+        Transactions(engine, "node").write(readings(START_NS + hour * HOUR_NS))
+    with engine.connect() as connection:
+        before = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
+    limited(engine, START_NS + 800 * 24 * HOUR_NS, 2**50).catch_up()
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA page_count").scalar_one() < before / 2
+    assert times(engine) == []
+
+
 def test_where_nothing_old_is_left_it_says_so_once(engine: Engine) -> None:
     """And keeps what is young."""
     Transactions(engine, "node").write(readings(START_NS))

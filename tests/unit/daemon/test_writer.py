@@ -261,9 +261,10 @@ def test_a_lock_that_another_process_holds_is_waited_for(store: Store) -> None:
         store.writer.submit(unit(1))
         wait_for(lambda: store.writer.failures > 0 and store.writer.pending == 0)
         assert store.writer.spooled_bytes > 0
+        assert store.writer.waiting == 1
         other.rollback()
     engine.dispose()
-    wait_for(lambda: store.writer.spooled_bytes == 0)
+    wait_for(lambda: store.writer.spooled_bytes == store.writer.waiting == 0)
     assert store.writer.stop(30)
     assert store.counts()["windows"] == 1
 
