@@ -27,6 +27,7 @@ from cyclewatch.daemon.profiling.checks import profiling_checks
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
 from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.outbox import Outbox
+from cyclewatch.daemon.store.start import node_name
 from cyclewatch.daemon.web.checks import web_checks
 
 _STALE_S = 30.0
@@ -228,7 +229,8 @@ def gpu_checks(settings: Settings, door: NvmlDoor) -> Iterator[Check]:
 def _store(settings: Settings) -> Iterator[Check]:
     try:
         engine = open_database(settings.database_url, create=False)
-        status = StoreHistory(engine).status()
+        node = None if engine.dialect.name == "sqlite" else node_name(settings)
+        status = StoreHistory(engine, node).status()
         loads = Outbox(engine).loads()
     except (StoreError, SQLAlchemyError) as error:
         yield Check("store", Level.BAD, reason_of(error), "start the daemon: cyclewatch run")

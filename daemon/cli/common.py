@@ -13,8 +13,9 @@ from cyclewatch.config.load import ConfigError, load_settings
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon import time_words
 from cyclewatch.daemon.lock import LockError
-from cyclewatch.daemon.store.database import StoreError, open_database
+from cyclewatch.daemon.store.database import StoreError
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.start import open_history
 
 EXIT_ERROR = 1
 EXIT_CONFIG = 2
@@ -40,7 +41,7 @@ def settings_or_exit(path: Path | None) -> Settings:
 def history_or_exit(settings: Settings) -> StoreHistory:
     """The stored past; a database that cannot be read ends the command with exit code 1."""
     with errors_exit():
-        return StoreHistory(open_database(settings.database_url, create=False))
+        return open_history(settings)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """`cyclewatch db`: look after the database."""
 
 import json
-import socket
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -83,12 +82,12 @@ def backup(
 def prune(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Thin and delete now what the settings no longer keep; the daemon does so little by little."""
     from cyclewatch.daemon.store.retention import Upkeep
+    from cyclewatch.daemon.store.start import node_name
     from cyclewatch.daemon.store.stats import statistics
 
     settings = settings_or_exit(config)
     with _opened(settings) as engine:
-        node = settings.node or socket.gethostname()
-        upkeep = Upkeep(engine, node, settings.store, time.time_ns, lambda: None)
+        upkeep = Upkeep(engine, node_name(settings), settings.store, time.time_ns, lambda: None)
         before = statistics(engine)
         with nullcontext() if as_json else console().status("thinning"):
             upkeep.catch_up()

@@ -1,5 +1,6 @@
 """The store as a daemon opens it: up to date, with what an earlier one left on disk, and with its upkeep."""
 
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.lock import only_daemon
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of, shown_address
+from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.retention import Upkeep
 from cyclewatch.daemon.store.spool import Spool
 from cyclewatch.daemon.store.transactions import Transactions
@@ -62,6 +64,21 @@ def open_store(settings: Settings, node: str, now_ns: Callable[[], int]) -> Open
         engine.dispose()
         raise StoreError(f"{error.filename or directory}: {error.strerror}: free the disk or mend the owner") from None
     return OpenStore(engine, transactions, writer)
+
+
+def open_history(settings: Settings) -> StoreHistory:
+    """What is stored, for a command beside the daemon: all of a file, and of a database that others share this node's.
+
+    Raises:
+        StoreError: the database cannot be opened.
+    """
+    engine = open_database(settings.database_url, create=False)
+    return StoreHistory(engine, None if engine.dialect.name == "sqlite" else node_name(settings))
+
+
+def node_name(settings: Settings) -> str:
+    """The name under which this node's rows stand."""
+    return settings.node or socket.gethostname()
 
 
 def _take_over(engine: Engine, node: str) -> None:
