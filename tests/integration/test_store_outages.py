@@ -74,12 +74,15 @@ def wait_for(daemon: Daemon) -> None:
         time.sleep(0.02)
 
 
-def test_nothing_is_lost_or_doubled_whatever_is_killed(server: PostgresServer, tmp_path: Path) -> None:
+def test_nothing_is_lost_or_doubled_whatever_is_killed(
+    server: PostgresServer, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
     """Of all that could be relied upon, at random moments."""
     chance = random.Random(20261121)
     url = server.url(server.database())
     open_database(url, create=True).dispose()
     daemon, safe = Daemon(url, tmp_path), -1
+    request.addfinalizer(daemon.kill)
     daemon.start()
     for _ in range(ROUNDS):
         wait_for(daemon)
