@@ -1,6 +1,7 @@
 """Is it the machine that has become slower? The same fixed work now, against its own history."""
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -81,10 +82,15 @@ def compare(name: str, labels: Mapping[str, str], now_s: float, history_s: Float
         now_s,
         count,
         usual_s=math.exp(usual),
-        factor=math.exp(log_factor),
-        low=math.exp(log_factor - spread),
-        high=math.exp(log_factor + spread),
+        factor=_exp(log_factor),
+        low=_exp(log_factor - spread),
+        high=_exp(log_factor + spread),
     )
+
+
+def _exp(log: float) -> float:
+    """The factor of this logarithm, the largest number there is where that is still larger."""
+    return math.exp(log) if log < math.log(sys.float_info.max) else sys.float_info.max
 
 
 def verdict_of(comparisons: Sequence[Comparison]) -> Verdict:

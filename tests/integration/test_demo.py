@@ -5,7 +5,6 @@ from pathlib import Path
 from cyclewatch.daemon.demo.recording import SHIPPED, load
 from cyclewatch.daemon.demo.session import show
 
-
 SPEED = 6.0
 """As `make demo` plays it: a faster clock leaves a busy machine too little time for each window."""
 

@@ -99,7 +99,8 @@ class TestPipeline:
         watched.take(driver("590.2"), 31 * SECOND)
         watched.turn(40 * SECOND)
         (fact,) = watched.rows(models.FactRow)
-        assert tuple(fact) == (NODE, "driver", "590.2", WALL_NS + 11 * SECOND)
+        assert (fact.target, fact.subject, fact.value) == (NODE, "driver", "590.2")
+        assert fact.since_ns == WALL_NS + 11 * SECOND
         assert events(watched) == [(NODE, "environment", "driver", "580.1", "590.2")]
 
     def test_a_change_while_the_daemon_was_down_is_seen(self, watched: Watched) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cyclewatch.detectors.probe import HISTORY_MIN, Comparison, Verdict, compare, verdict_of
@@ -74,6 +74,7 @@ def test_what_is_no_time_is_not_compared(now_s: float) -> None:
     times=st.lists(st.floats(allow_nan=True, allow_infinity=True), max_size=30),
     scale=st.floats(1e-3, 1e3),
 )
+@example(now_s=1.0, times=[*[1.0] * 6, 6e303, 2e-311], scale=1.0)
 def test_it_never_raises_and_knows_no_unit(now_s: float, times: list[float], scale: float) -> None:
     values = np.array(times, np.float64)
     one = compared(now_s, values)
