@@ -98,6 +98,10 @@ class Spool:
         del self._sizes[number]
         self._units.pop(number, None)
 
+    def beside(self) -> "Spool":
+        """One for another thread: what it takes lies behind all that is there."""
+        return Spool(self._directory, self._max_bytes)
+
     def close(self) -> None:
         """Close the segment that is written to; the next unit begins another."""
         if self._open is not None:

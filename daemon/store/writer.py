@@ -100,13 +100,16 @@ class StoreWriter:
             self._changed.notify_all()
 
     def stop(self, timeout_s: float) -> bool:
-        """Write what is waiting, to disk at least, and end; False where that was not possible within `timeout_s`."""
+        """Write what is waiting, to disk at least, and end; False where neither took it.
+
+        A database that hangs holds the thread beyond `timeout_s`; then what waits goes to disk from here.
+        """
         self._give_up_s = time.monotonic() + timeout_s
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
         self._thread.join(timeout_s)
-        return not self._thread.is_alive() and not self._pending
+        return self._leave_on_disk() if self._thread.is_alive() else not self._pending
 
     def _run(self) -> None:
         wait_s = _RETRY_FIRST_S
@@ -197,17 +200,47 @@ class StoreWriter:
         while self._pending:
             unit = self._pending[0]
             try:
-                self._spool.append(unit)
+                self._put(self._spool, unit)
             except OSError as error:
                 if not self._disk_fails:
                     log.error("batches cannot be put on disk either; they wait in memory", reason=str(error))  # noqa: TRY400
                 self._disk_fails = True
                 return
+            self._disk_fails = False
+            self._done(unit)
+
+    def _leave_on_disk(self) -> bool:
+        """Put all that waits on disk while the thread hangs; what it has in its hands is among that.
+
+        Taken from it at once: should it come back, it finds nothing to write that is newer than what lies on disk.
+        """
+        with self._changed:
+            waiting = list(self._pending)
+            self._pending.clear()
+        spool = self._spool.beside()
+        try:
+            for unit in waiting:
+                self._put(spool, unit)
+        except OSError as error:
+            log.error("neither database nor disk took what was left", reason=str(error), batches=len(waiting))  # noqa: TRY400
+            return False
+        finally:
+            spool.close()
+        return True
+
+    def _put(self, spool: Spool, unit: Unit) -> None:
+        """Put as much of a unit on disk as can be.
+
+        Raises:
+            OSError: the disk takes nothing at present.
+        """
+        while True:
+            try:
+                spool.append(unit)
             except (TypeError, ValueError, OverflowError) as error:
                 if self._shed(unit, error):
                     continue
-            self._disk_fails = False
-            self._done(unit)
+            return
 
     def _rest(self, seconds: float) -> None:
         """Leave the database alone for a while; what comes in meanwhile goes to disk."""

@@ -107,10 +107,10 @@ def _store(address: str, tmp_path: Path) -> Iterator[Store]:
 def _full_disk(store: Store, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store whose spool takes nothing."""
 
-    def append(_: Unit) -> None:
+    def append(_: Spool, __: Unit) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store.spool, "append", append)
+    monkeypatch.setattr(Spool, "append", append)
     return store
 
 
@@ -361,8 +361,34 @@ def test_stop_says_that_not_everything_could_be_written(full_disk: Store) -> Non
     began = time.monotonic()
     assert not full_disk.writer.stop(0.5)
     assert time.monotonic() - began < 2
-    assert full_disk.writer.pending == 1
     wait_for(lambda: not full_disk.writer._thread.is_alive())
+
+
+def test_what_waits_behind_a_database_that_hangs_is_there_at_the_next_start(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what it hangs on, which it takes after all; in order."""
+    inside, leave, write = threading.Event(), threading.Event(), store.transactions.write
+
+    def hang(unit: Unit) -> None:
+        inside.set()
+        leave.wait(30)
+        write(unit)
+
+    monkeypatch.setattr(store.transactions, "write", hang)
+    store.writer.start()
+    for number in range(3):
+        store.writer.submit(unit(number))
+    inside.wait(30)
+    assert store.writer.stop(0.05)
+    leave.set()
+    wait_for(lambda: not store.writer._thread.is_alive())
+    assert store.counts()["windows"] == 1
+    spool = Spool(tmp_path / "spool", 2**24)
+    assert [one.at_ns // SECOND for one in spool.oldest()] == [0, 1, 2]
+    StoreWriter(Transactions(store.engine, "node"), spool, 10, store.upkeep).recover()
+    assert store.counts()["windows"] == 3
+    assert store.history.detector_state("server|tp0|decode|f00d") == {"version": 1, "number": 2}
 
 
 @pytest.mark.parametrize(
