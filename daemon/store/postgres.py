@@ -9,6 +9,8 @@ from psycopg.abc import RV, PQGen
 from sqlalchemy import URL, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from cyclewatch.daemon.store.json_text import json_text
+
 _CONNECT_S = 5
 _LOCK_MS = 10_000
 _STATEMENT_MS = 30_000
@@ -22,7 +24,9 @@ def postgres_engine(address: URL, *, patient: bool) -> Engine:
     The server gives up a statement after 30 s, and waiting for a lock after 10 s. One that does not even say so,
     because it hangs or the network swallows its answer, is given up after 40 s.
     """
-    engine = create_engine(address, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_S})
+    engine = create_engine(
+        address, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_S}, json_serializer=json_text
+    )
     event.listen(engine, "do_connect", _Door(psycopg.Connection if patient else _BoundedConnection))
     if not patient:
         event.listen(engine, "connect", _set_limits)

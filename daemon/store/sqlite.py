@@ -8,6 +8,8 @@ from pathlib import Path
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from cyclewatch.daemon.store.json_text import json_text
+
 _BUSY_TIMEOUT_MS = 5_000
 _COPY_PAGES = 2_000
 _COPY_PAUSE_S = 0.01
@@ -16,7 +18,7 @@ _FREED_PAGES = 1_000
 
 def sqlite_engine(address: URL) -> Engine:
     """An engine for a file; nothing is opened yet."""
-    engine = create_engine(address)
+    engine = create_engine(address, json_serializer=json_text)
     event.listen(engine, "connect", _prepare)
     return engine
 

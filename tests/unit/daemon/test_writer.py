@@ -33,7 +33,7 @@ from cyclewatch.detectors.watching.tracking import State
 from cyclewatch.detectors.windows import cells_of
 from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import cycles
-from units import REGRESSION, RUN, SECOND, stored, unit
+from units import REGRESSION, RUN, SECOND, profile, stored, unit
 
 NAN = float("nan")
 WRITTEN = (
@@ -225,6 +225,32 @@ def test_what_is_no_number_is_null_or_left_out(store: Store, number: float) -> N
     (row,) = store.rows(models.LevelRow)
     assert (row.log_ratio, row.standard_error, row.suspected) == (None, None, True)
     assert store.rows(models.SampleRow) == []
+
+
+@pytest.mark.parametrize("number", [NAN, math.inf, -math.inf])
+def test_what_is_no_number_within_json_is_null(store: Store, number: float) -> None:
+    """PostgreSQL would refuse it, and with it the whole unit."""
+    holding = {"a": [1, number, {"b": (number, "x")}], "c": None}
+    found = stored(REGRESSION, split=(holding,), causes=(holding,))
+    made = profile(totals=holding, cost=holding)
+    status = {"targets": holding}
+    store.transactions.write(
+        unit(
+            regressions=[found],
+            profiles=[made],
+            states={"k": holding},
+            status=status,
+            runs=[replace(RUN, arguments=holding)],
+        )
+    )
+    kept = {"a": [1, None, {"b": [None, "x"]}], "c": None}
+    (view,) = store.history.regressions()
+    assert (view.split, view.causes) == ([kept], [kept])
+    assert store.history.detector_state("k") == kept
+    (row,) = store.rows(models.ProfileRow)
+    assert (row.totals, row.cost) == (kept, kept)
+    assert store.history.status()["targets"][1] == kept
+    assert store.history.runs()[0].arguments == kept
 
 
 def test_a_unit_is_stored_as_a_whole_or_not_at_all(store: Store) -> None:
