@@ -133,6 +133,25 @@ class LevelRow(Base):
     __table_args__ = (Index("ix_levels_start_ns", "start_ns"),)
 
 
+class HourRow(Base):
+    """One hour of one rank and phase, all loads together, beside what it is made of (`hours.py`)."""
+
+    __tablename__ = "hours"
+
+    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id"), primary_key=True)
+    rank: Mapped[str] = mapped_column(String(32), primary_key=True)
+    phase: Mapped[str] = mapped_column(String(32), primary_key=True)
+    start_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True)
+    count: Mapped[int] = mapped_column(BigInteger)
+    mean_ns: Mapped[float] = mapped_column(Float)
+    p50_ns: Mapped[float] = mapped_column(Float)
+    p99_ns: Mapped[float] = mapped_column(Float)
+    max_ns: Mapped[float] = mapped_column(Float)
+    log_ratio: Mapped[float | None] = mapped_column(Float)
+
+    __table_args__ = (Index("ix_hours_start_ns", "start_ns"),)
+
+
 class SeriesRow(Base):
     """A series of plain values: host and engine readings, stalls, garbage collection."""
 

@@ -6,6 +6,7 @@ who finds a step taken by another leaves it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import structlog
@@ -13,6 +14,7 @@ from sqlalchemy import Connection, Engine, delete, exists, func, or_, select, up
 
 from cyclewatch.config.store import Store
 from cyclewatch.daemon.store import models
+from cyclewatch.daemon.store.hours import HOURS, sum_up_hours
 from cyclewatch.daemon.store.rollup import HOUR_NS, MINUTE_NS, roll_up
 from cyclewatch.daemon.store.sqlite import give_back, mostly_free, used_bytes
 from cyclewatch.daemon.store.upsert import upsert
@@ -38,13 +40,14 @@ _MEASUREMENTS: tuple[tuple[Any, Any], ...] = (
 
 @dataclass(frozen=True)
 class _Tier:
-    """Measurements of one length, the age at which they come about, and the time that one step takes."""
+    """Rows of one length, the age at which they come about, the time that one step takes, and what makes them."""
 
     name: str
     length_ns: int
     age_ns: int
     least_age_ns: int
     step_ns: int
+    add_up: Callable[[Connection, int, int], None]
 
 
 class Upkeep:
@@ -66,10 +69,13 @@ class Upkeep:
         self._forget = forget
         days = {name: int(getattr(settings, name) * _DAY_NS) for name in ("hour_days", "finding_days")}
         self._hour_age_ns, self._finding_age_ns = days["hour_days"], days["finding_days"]
+        minutes, hours = (partial(roll_up, length_ns=length_ns) for length_ns in (MINUTE_NS, HOUR_NS))
         self._tiers = (
-            _Tier("minute", MINUTE_NS, int(settings.fine_days * _DAY_NS), _LEAST_FINE_NS, 5 * MINUTE_NS),
-            _Tier("hour", HOUR_NS, int(settings.minute_days * _DAY_NS), _LEAST_MINUTES_NS, HOUR_NS),
+            _Tier("minute", MINUTE_NS, int(settings.fine_days * _DAY_NS), _LEAST_FINE_NS, 5 * MINUTE_NS, minutes),
+            _Tier("hour", HOUR_NS, int(settings.minute_days * _DAY_NS), _LEAST_MINUTES_NS, HOUR_NS, hours),
         )
+        # After six hours nothing comes late any more, save from the disk, which has it summed up anew.
+        self._summary = _Tier(HOURS, HOUR_NS, _LEAST_FINE_NS, _LEAST_FINE_NS, HOUR_NS, sum_up_hours)
         self._findings_ns = 0
         self._told = False
 
@@ -77,7 +83,7 @@ class Upkeep:
         """Do a little of what is to be done; gives the seconds after which more is, for somebody with other work."""
         now_ns = self._now_ns()
         done = self.too_large() and self.thin()
-        done = done or any(self._roll(tier, now_ns - tier.age_ns) for tier in self._tiers)
+        done = done or any(self._roll(tier, now_ns - tier.age_ns) for tier in (*self._tiers, self._summary))
         done = self._delete_measurements(now_ns - self._hour_age_ns) or done
         if now_ns - self._findings_ns >= _FINDINGS_EVERY_NS:
             self._findings_ns = now_ns
@@ -120,7 +126,7 @@ class Upkeep:
                 return False
             from_ns = max(until_ns, first_ns - first_ns % tier.length_ns)
             to_ns = min(from_ns + tier.step_ns, before_ns)
-            roll_up(connection, from_ns, to_ns, tier.length_ns)
+            tier.add_up(connection, from_ns, to_ns)
             _move(connection, tier.name, to_ns)
         return True
 
@@ -128,7 +134,7 @@ class Upkeep:
         """Delete the oldest day of what is older; False where there is none."""
         deleted = False
         with self._engine.begin() as connection:
-            for model, at_ns in _MEASUREMENTS:
+            for model, at_ns in (*_MEASUREMENTS, (models.HourRow, models.HourRow.start_ns)):
                 oldest_ns = connection.execute(select(func.min(at_ns))).scalar()
                 if oldest_ns is not None and oldest_ns < before_ns:
                     connection.execute(delete(model).where(at_ns < min(before_ns, oldest_ns + _DAY_NS)))
@@ -151,7 +157,7 @@ class Upkeep:
             # A baseline of which no measurement is left, and where to go on in a ring that is long gone.
             connection.execute(delete(state).where(state.node == self._node, state.updated_at_ns < gone_ns))
             connection.execute(delete(ring).where(ring.node == self._node, ring.updated_at_ns < now_ns - _RING_NS))
-            users = (models.WindowRow, models.LevelRow, regression, profile)
+            users = (models.WindowRow, models.LevelRow, models.HourRow, regression, profile)
             used = or_(*(exists().where(user.run_id == run.id) for user in users))
             unused = [
                 connection.execute(

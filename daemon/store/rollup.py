@@ -48,7 +48,8 @@ def roll_up(connection: Connection, from_ns: int, to_ns: int, length_ns: int) ->
     _samples(connection, from_ns, to_ns, length_ns)
 
 
-def _begin_of(at_ns: InstrumentedAttribute[int], length_ns: int) -> ColumnElement[int]:
+def begin_of(at_ns: InstrumentedAttribute[int], length_ns: int) -> ColumnElement[int]:
+    """The last multiple of `length_ns` before an instant, or at it."""
     # Written out, not bound: PostgreSQL does not see that two parameters, of SELECT and GROUP BY, are the same.
     return at_ns - at_ns % literal_column(str(length_ns))
 
@@ -60,7 +61,7 @@ def _windows(connection: Connection, from_ns: int, to_ns: int, length_ns: int) -
     """
     row = WindowRow
     here = and_(row.start_ns >= from_ns, row.start_ns < to_ns, row.length_ns <= length_ns)
-    key = (row.run_id, row.rank, row.phase, _begin_of(row.start_ns, length_ns), row.bucket)
+    key = (row.run_id, row.rank, row.phase, begin_of(row.start_ns, length_ns), row.bucket)
     time_ns = row.count * sum((getattr(row, f"{stage}_ns") for stage in STAGES[1:]), row.schedule_ns)
     sampled = func.sum(time_ns).filter(row.on_cpu_ratio.is_not(None))
     query = (
@@ -108,7 +109,7 @@ def _levels(connection: Connection, from_ns: int, to_ns: int, length_ns: int) ->
     """
     row = LevelRow
     here = and_(row.start_ns >= from_ns, row.start_ns < to_ns, row.length_ns <= length_ns)
-    key = (row.run_id, row.rank, row.phase, _begin_of(row.start_ns, length_ns))
+    key = (row.run_id, row.rank, row.phase, begin_of(row.start_ns, length_ns))
     means = {
         name: func.sum(row.known * column) / func.nullif(func.sum(row.known).filter(column.is_not(None)), 0)
         for name, column in (
@@ -134,7 +135,7 @@ def _samples(connection: Connection, from_ns: int, to_ns: int, length_ns: int) -
     """The mean of the readings."""
     row = SampleRow
     here = and_(row.at_ns >= from_ns, row.at_ns < to_ns)
-    key = (row.series_id, _begin_of(row.at_ns, length_ns))
+    key = (row.series_id, begin_of(row.at_ns, length_ns))
     columns: dict[str, Any] = {"series_id": key[0], "at_ns": key[1], "value": func.avg(row.value)}
     _replace(connection, row, columns, key, here)
 
