@@ -7,7 +7,7 @@ SGLANG_VERSIONS ?= 0.5.23 0.5.4
 #   make sglang-env TORCH_INDEX=https://download.pytorch.org/whl/cpu
 TORCH_INDEX ?=
 
-.PHONY: help demo demo-sglang test test-stories lint format bench bench-detect bench-attribution sglang-env clean
+.PHONY: help demo demo-sglang test coverage test-stories lint format bench bench-detect bench-attribution sglang-env clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -32,12 +32,12 @@ demo-sglang: sglang-env ## the same against a real SGLang on the CPU
 
 test: $(VENV)/stamp ## run every test; builds the SGLang environments when it can
 	-$(MAKE) sglang-env
-	rm -f .coverage .coverage.*
-	COVERAGE_FILE=.coverage.unit OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit --numprocesses=2 --cov --cov-report=
-	COVERAGE_FILE=.coverage.real $(BIN)/python -m pytest tests/integration -m "not sglang and not story" --numprocesses=2 --dist=loadfile --cov --cov-report=
-	$(BIN)/coverage run -m pytest tests/integration -m "sglang and not story"
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report --fail-under=85
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit --numprocesses=2
+	$(BIN)/python -m pytest tests/integration -m "not sglang and not story" --numprocesses=2 --dist=loadfile
+	$(BIN)/python -m pytest tests/integration -m "sglang and not story"
+
+coverage: $(VENV)/stamp ## run the unit tests again, twice as slowly, and tell what they do not reach
+	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit --numprocesses=2 --cov --cov-report=term --cov-fail-under=85
 
 test-stories: sglang-env ## run the long tests against the real SGLang
 	$(BIN)/python -m pytest -m story -s
@@ -60,6 +60,7 @@ bench: $(VENV)/stamp ## measure the costs, side by side with what else one might
 	$(BIN)/python benchmarks/gpu_cost.py
 	$(BIN)/python benchmarks/probe_cost.py
 	$(BIN)/python benchmarks/store_upkeep.py
+	$(BIN)/python benchmarks/store_years.py
 	$(BIN)/python benchmarks/daemon_memory.py
 	$(BIN)/python benchmarks/daemon_cost.py
 	$(BIN)/python benchmarks/metrics_page.py
