@@ -29,16 +29,23 @@ def programs() -> Path:
 class PostgresServer:
     """One server; every process it has was started here and is known by its number."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: Path | None = None) -> None:
+        """`data` is an empty directory for what it stores, where that is to lie elsewhere."""
         self._programs = programs()
         self._user = _other_user() if os.geteuid() == 0 else None
         self.directory = Path(tempfile.mkdtemp(prefix="cyclewatch-pg-"))
+        self._data = data or self.directory / "data"
         if self._user is not None:
-            os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
-        self._data = self.directory / "data"
+            for place in filter(Path.exists, (self.directory, self._data)):
+                os.chown(place, self._user.pw_uid, self._user.pw_gid)
         self._run("initdb", "-D", str(self._data), "-A", "trust", "-U", "cyclewatch", "--no-sync", "-E", "UTF8")
         self._process: subprocess.Popen[bytes] | None = None
         self._count = 0
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is there, be it that it stands still."""
+        return self._process is not None and self._process.poll() is None
 
     def start(self, *options: str) -> None:
         """Start, and wait until it answers."""
@@ -53,26 +60,34 @@ class PostgresServer:
                 stderr=log,
                 **self._as_user(),
             )
+        assert self.answers(), (self.directory / "log").read_text()
+
+    def answers(self) -> bool:
+        """Wait until it answers; False where it ended meanwhile."""
         deadline = time.monotonic() + _TIMEOUT_S
         while True:
             try:
                 self.ask("SELECT 1")
             except psycopg.OperationalError:
-                assert self._process.poll() is None, (self.directory / "log").read_text()
+                if not self.runs:
+                    return False
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             else:
-                return
+                return True
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> None:
         """End it: SIGINT in order, SIGQUIT without, SIGKILL as a crash; wait until nothing of it is left."""
-        if self._process is None:
-            return
-        family = [*psutil.Process(self._process.pid).children(recursive=True), psutil.Process(self._process.pid)]
-        self._process.send_signal(number)
-        self._process.wait(_TIMEOUT_S)
-        psutil.wait_procs(family, _TIMEOUT_S)
+        if self._process is not None and self.runs:
+            family = [*psutil.Process(self._process.pid).children(recursive=True), psutil.Process(self._process.pid)]
+            self._process.send_signal(number)
+            self._process.wait(_TIMEOUT_S)
+            psutil.wait_procs(family, _TIMEOUT_S)
         self._process = None
+
+    def refused_for_room(self) -> int:
+        """How often its disk was full."""
+        return (self.directory / "log").read_text(errors="replace").count("No space left on device")
 
     def freeze(self) -> None:
         """Let all of it stand still: connections stay, and nobody answers."""
@@ -84,7 +99,7 @@ class PostgresServer:
 
     def close(self) -> None:
         """End it and leave nothing behind."""
-        if self._process is not None:
+        if self.runs:
             self.thaw()
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.directory, ignore_errors=True)

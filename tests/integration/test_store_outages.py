@@ -1,29 +1,21 @@
 """A real PostgreSQL that goes away in every way, and a daemon that is killed meanwhile: nothing is lost or doubled."""
 
-import os
 import random
-import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
-import psutil
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-import outage_writer
-from cyclewatch.daemon.store import models, postgres
+from cyclewatch.daemon.store import postgres
 from cyclewatch.daemon.store.database import StoreError, open_database
-from cyclewatch.daemon.store.history import StoreHistory
+from outages import Outages, shuffled
 from postgres_server import PostgresServer
-from units import SECOND
 
-ROUNDS = int(os.environ.get("CYCLEWATCH_TEST_OUTAGES", "10"))
-"""How often something is killed; a hundred take ten minutes."""
+SEED = 20261121
 
 
 @pytest.fixture(name="server")
@@ -34,98 +26,48 @@ def _server() -> Iterator[PostgresServer]:
     server.close()
 
 
-class Daemon:
-    """The store's part of a daemon, in a process of its own."""
-
-    def __init__(self, url: str, directory: Path) -> None:
-        self._said = directory / "said"
-        self._command = [sys.executable, outage_writer.__file__, url, str(directory)]
-        self._process: subprocess.Popen[bytes] | None = None
-        self.most_bytes = 0
-
-    def start(self) -> None:
-        with self._said.open("wb") as file:
-            environment = {**os.environ, "PYTHONPATH": str(Path(outage_writer.__file__).parent)}
-            self._process = subprocess.Popen(self._command, stdout=file, env=environment)
-
-    def kill(self) -> None:
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait()
-
-    def runs(self) -> bool:
-        """Whether it has come to write; starts it again where the database was away at its start."""
-        if self._process is None or self._process.poll() is not None:
-            self.start()
-            return False
-        self.most_bytes = max(self.most_bytes, psutil.Process(self._process.pid).memory_info().rss)
-        return self.number("safe") is not None
-
-    def number(self, word: str) -> int | None:
-        """The last number that it said this of."""
-        found = re.findall(rf"^{word} (\d+)$", self._said.read_text(), re.MULTILINE)
-        return int(found[-1]) if found else None
+@pytest.fixture(name="resources")
+def _resources() -> Iterator[ExitStack]:
+    with ExitStack() as resources:
+        yield resources
 
 
-def wait_for(daemon: Daemon) -> None:
-    deadline = time.monotonic() + 120
-    while not daemon.runs():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+def test_nothing_is_lost_or_doubled_whatever_happens(tmp_path: Path, resources: ExitStack) -> None:
+    """Of all that could be relied upon: each of it once, at random moments."""
+    chance = random.Random(SEED)
+    outages = Outages(tmp_path, chance, resources, small_disks=False)
+    for event in shuffled([*outages.to_the_server, *outages.to_the_daemon], 6, chance):
+        outages.happens(event)
+    outages.all_is_there()
 
 
-def test_nothing_is_lost_or_doubled_whatever_is_killed(
-    server: PostgresServer, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    """Of all that could be relied upon, at random moments."""
-    chance = random.Random(20261121)
-    url = server.url(server.database())
-    open_database(url, create=True).dispose()
-    daemon, safe = Daemon(url, tmp_path), -1
-    request.addfinalizer(daemon.kill)
-    daemon.start()
-    for _ in range(ROUNDS):
-        wait_for(daemon)
-        time.sleep(chance.uniform(0, 0.5))
-        happens = chance.choice(["daemon", "crash", "away", "frozen", "both"])
-        if happens in {"crash", "both"}:
-            server.stop(signal.SIGKILL)
-        elif happens == "away":
-            server.stop(signal.SIGINT)
-        elif happens == "frozen":
-            server.freeze()
-        time.sleep(chance.uniform(0, 0.7))
-        if happens in {"daemon", "both"}:
-            daemon.kill()
-            safe = max(safe, daemon.number("safe") or 0)
-        if happens in {"crash", "both", "away"}:
-            server.start()
-        elif happens == "frozen":
-            server.thaw()
-        if happens in {"daemon", "both"}:
-            wait_for(daemon)
-            began = daemon.number("start")
-            assert began is not None
-            assert began > safe, f"{safe} was safe, and it went on with {began}"
-    wait_for(daemon)
-    daemon.kill()
-    last = daemon.number("safe")
-    daemon.start()
-    wait_for(daemon)
-    daemon.kill()
-    assert last is not None
-    engine = open_database(url, create=False)
-    with engine.connect() as connection:
-        windows = connection.execute(select(models.WindowRow.start_ns).order_by(models.WindowRow.start_ns)).scalars()
-        found = [start_ns // SECOND for start_ns in windows]
-        keys = connection.execute(select(models.RegressionRow.key)).scalars().all()
-    assert found == list(range(len(found)))
-    assert len(found) > last
-    assert sorted(keys) == sorted(f"r{number}" for number in found)
-    state = StoreHistory(engine, "node").detector_state(outage_writer.KEY)
-    assert state == {"version": 1, "number": found[-1]}
-    engine.dispose()
-    assert daemon.most_bytes < 2**28
+def test_a_full_disk_costs_nothing(tmp_path: Path, resources: ExitStack) -> None:
+    """That of the database, and that of the spool while the database is away."""
+    outages = Outages(tmp_path, random.Random(SEED), resources, small_disks=True)
+    for event in (*outages.to_the_disks, outages.daemon_is_killed_when_the_disk_of_the_spool_is_full):
+        outages.happens(event)
+    outages.all_is_there()
+
+
+@pytest.mark.story
+@pytest.mark.timeout(3600)
+def test_a_hundred_outages(tmp_path: Path, resources: ExitStack) -> None:
+    """One daemon outlives the first fifty, ten minutes among them, in the same memory; then it dies, too."""
+    chance = random.Random(SEED)
+    outages = Outages(tmp_path, chance, resources, small_disks=True)
+    outlived = [*outages.to_the_server, *outages.to_the_disks, outages.server_is_away_for_ten_minutes]
+    rss_bytes = []
+    for event in shuffled(outlived, 50, chance):
+        outages.happens(event)
+        rss_bytes.append(outages.daemon.rss_bytes)
+    early, late = max(rss_bytes[:20]), max(rss_bytes[-20:])
+    print(f"RSS: at most {early / 2**20:.1f} MiB in the first twenty rounds, {late / 2**20:.1f} in the last")
+    deadly = [*outages.to_the_daemon, outages.daemon_is_killed_when_the_disk_of_the_spool_is_full]
+    for event in shuffled([*outlived, *deadly], 50, chance):
+        outages.happens(event)
+    outages.all_is_there()
+    print(f"{outages.daemon.safe + 1} units, all there once")
+    assert late < early * 1.1
 
 
 def test_a_server_that_stands_still_is_given_up(server: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
