@@ -345,6 +345,8 @@ class Server:
             return health
         if self._writer.pending > self.settings.store.max_pending // 2:
             return Health(good=False, reason=f"{self._writer.pending} batches wait for the database")
+        if self._writer.spooled_bytes:
+            return Health(good=True, reason=f"ready; {self._writer.spooled_bytes} bytes wait on disk for the database")
         return Health(good=True, reason="ready")
 
 

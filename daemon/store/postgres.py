@@ -13,16 +13,18 @@ from cyclewatch.daemon.store.json_text import json_text
 
 _CONNECT_S = 5
 _LOCK_MS = 10_000
-_STATEMENT_MS = 30_000
-_ANSWER_S = 40.0
+_STATEMENT_MS = 15_000
+_ANSWER_S = 20.0
+"""With the time to connect again less than the watchdog has: the loop that feeds it asks the database too."""
+
 _REST_S = 2.0
 
 
 def postgres_engine(address: URL, *, patient: bool) -> Engine:
     """An engine for a server; nothing is connected yet. `patient` waits as long as an upgrade of the schema may take.
 
-    The server gives up a statement after 30 s, and waiting for a lock after 10 s. One that does not even say so,
-    because it hangs or the network swallows its answer, is given up after 40 s.
+    The server gives up a statement after 15 s, and waiting for a lock after 10 s. One that does not even say so,
+    because it hangs or the network swallows its answer, is given up after 20 s.
     """
     engine = create_engine(
         address, pool_pre_ping=True, connect_args={"connect_timeout": _CONNECT_S}, json_serializer=json_text

@@ -1,5 +1,6 @@
 import contextlib
 import os
+import re
 import signal
 import socket
 import sqlite3
@@ -163,6 +164,16 @@ def test_a_store_far_behind_makes_it_not_ready_but_healthy(build: Callable[..., 
         server._writer.submit(Unit(0))
     assert server._healthy().good
     assert "batches wait for the database" in server._ready().reason
+
+
+def test_what_waits_on_disk_is_told_and_no_reason_to_be_called_not_ready(build: Callable[..., Server]) -> None:
+    """The database is away, and nothing is lost by it."""
+    server = build()
+    server._turn()
+    server._writer._spool.append(Unit(0))
+    server._writer._spool.close()
+    assert server._ready().good
+    assert re.fullmatch("ready; [0-9]+ bytes wait on disk for the database", server._ready().reason)
 
 
 def test_a_port_that_is_taken_ends_it_with_one_sentence(build: Callable[..., Server]) -> None:

@@ -18,6 +18,7 @@ from cyclewatch.daemon.installation.node_files import (
     users_file,
 )
 from cyclewatch.daemon.installation.seal import unsealed
+from cyclewatch.daemon.store import postgres
 
 EXPOSURE_MAX = 3.0
 NEEDED = ("systemd-analyze", "systemd-sysusers", "systemd-tmpfiles")
@@ -46,6 +47,13 @@ def settings_of(unit: str) -> dict[str, list[str]]:
     for key, value in re.findall(r"^([A-Za-z]+)=(.*)$", unit, re.MULTILINE):
         found.setdefault(key, []).append(value)
     return found
+
+
+def test_a_database_that_hangs_is_given_up_before_the_watchdog_bites(units: Path) -> None:
+    """The loop that feeds it asks the database: once in vain, and once more to connect."""
+    (watchdog_s,) = settings_of((units / "cyclewatch.service").read_text())["WatchdogSec"]
+    assert float(watchdog_s) > postgres._ANSWER_S + postgres._CONNECT_S
+    assert max(postgres._LOCK_MS, postgres._STATEMENT_MS) < postgres._ANSWER_S * 1000  # it says so itself
 
 
 @pytest.mark.parametrize("name", ["cyclewatch.service", "sglang.service"])
