@@ -27,6 +27,7 @@ _EXTENDS = (ForwardMode.EXTEND, ForwardMode.SPLIT_PREFILL, ForwardMode.DIFFUSION
 _DECODES = (ForwardMode.DECODE, ForwardMode.TARGET_VERIFY)
 _BY_NUMBER = (Phase.OTHER, Phase.EXTEND, Phase.DECODE, Phase.DECODE_BESIDE_EXTEND, Phase.MIXED)
 
+_LARGEST_LOAD = 2**30
 _EXACT_UP_TO = 8
 
 NOT_JUDGED = CycleFlag.PROFILED | CycleFlag.WARMUP | CycleFlag.PAUSED | CycleFlag.AFTER_BREAK
@@ -62,10 +63,10 @@ def load_buckets(phase: Phase, records: Records) -> Integers:
     """Load bucket of each record, shape (n,): its lower edge in requests (decode) or new tokens (otherwise).
 
     Edges are exact up to 8 and then grow by an eighth to a quarter, as the batch sizes do for which CUDA
-    graphs are captured.
+    graphs are captured. The last edge is 2**30: no load is larger, and the store has 32 bits for it.
     """
     decode = phase in (Phase.DECODE, Phase.DECODE_BESIDE_EXTEND)
-    load = records["batch_size" if decode else "new_tokens"].astype(np.int64)
+    load = np.minimum(records["batch_size" if decode else "new_tokens"], _LARGEST_LOAD).astype(np.int64)
     step = np.int64(1) << np.maximum(0, np.floor(np.log2(np.maximum(load, 1))).astype(np.int64) - 2)
     edges: Integers = np.where(load <= _EXACT_UP_TO, load, load // step * step)
     return edges
