@@ -54,8 +54,8 @@ def ring_identity(key: str = "1-100-7", **changes: Any) -> RingIdentity:
 class Watched:
     """One daemon without its threads. `lag` units are not yet written when it is killed."""
 
-    def __init__(self, directory: Path, settings: Settings = QUICK) -> None:
-        self.engine: Engine = open_database(f"sqlite:///{directory / 'watched.db'}", create=True)
+    def __init__(self, directory: Path, settings: Settings = QUICK, address: str | None = None) -> None:
+        self.engine: Engine = open_database(address or f"sqlite:///{directory / 'watched.db'}", create=True)
         self.history = StoreHistory(self.engine)
         self.settings = settings
         self.jitter_ns = 0

@@ -14,6 +14,7 @@ from cyclewatch.detectors.attribution import Event, Evidence
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.windows import cells_of
+from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import cycles
 from units import KERNEL, REGRESSION, RUN, SECOND, profile
 from watched import Watched
@@ -48,8 +49,8 @@ class Past:
 
 
 @pytest.fixture(name="past")
-def _past(tmp_path: Path) -> Iterator[Past]:
-    watched = Watched(tmp_path)
+def _past(tmp_path: Path, address: str) -> Iterator[Past]:
+    watched = Watched(tmp_path, address=address)
     yield Past(watched)
     watched.close()
 

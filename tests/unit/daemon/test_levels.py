@@ -22,6 +22,7 @@ from cyclewatch.detectors.watching.decision import Parameters
 from cyclewatch.detectors.watching.level_watch import Level
 from cyclewatch.detectors.watching.shift_watch import Kind
 from cyclewatch.detectors.watching.tracking import Regression
+from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import WINDOW_NS, cycles, server
 from units import RUN, SECOND
 from watched import QUICK, Replay, Watched
@@ -31,8 +32,8 @@ REASON = "explained by the load after all"
 
 
 @pytest.fixture(name="engine")
-def _engine(tmp_path: Path) -> Iterator[Engine]:
-    engine = open_database(f"sqlite:///{tmp_path / 'a.db'}", create=True)
+def _engine(address: str) -> Iterator[Engine]:
+    engine = open_database(address, create=True)
     yield engine
     engine.dispose()
 

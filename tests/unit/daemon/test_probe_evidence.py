@@ -11,6 +11,7 @@ from cyclewatch.daemon.store.probes import KEPT_NS
 from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import StoredSample
+from databases import _address, _postgres  # noqa: F401 (fixtures)
 from units import unit
 
 SECOND = 10**9
@@ -27,9 +28,9 @@ def stretch(from_ns: int, to_ns: int) -> Stretch:
     return Stretch("server", from_ns, to_ns)
 
 
-def test_probes_reach_back_a_week_and_other_readings_do_not(tmp_path: Path) -> None:
+def test_probes_reach_back_a_week_and_other_readings_do_not(address: str) -> None:
     """The hour before a change ends where the change begins, and so do its probes."""
-    engine = open_database(f"sqlite:///{tmp_path / 'store.db'}", create=True)
+    engine = open_database(address, create=True)
     pause_ns = 600 * SECOND
     ended_ns = CHANGE_NS - pause_ns
     samples = [sample(ended_ns - hour * HOUR - 1, 0.010 + hour / 1e5) for hour in range(200)]

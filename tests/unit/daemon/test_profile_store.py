@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.profile_records import ProfileState
 from cyclewatch.daemon.store.profiles import KEEP_ALL_NS, KEEP_NS, ProfileHistory, superfluous
 from cyclewatch.daemon.store.transactions import Transactions
+from databases import _address, _postgres  # noqa: F401 (fixtures)
 from units import KERNEL, SECOND, profile, unit
 
 DAY = 86_400 * SECOND
@@ -20,15 +20,15 @@ DAY = 86_400 * SECOND
 class Store:
     """A database, its writer and its reader."""
 
-    def __init__(self, directory: Path) -> None:
-        self.engine = open_database(f"sqlite:///{directory / 'a.db'}", create=True)
+    def __init__(self, address: str) -> None:
+        self.engine = open_database(address, create=True)
         self.writer = Transactions(self.engine, "node")
         self.history = ProfileHistory(self.engine)
 
 
 @pytest.fixture(name="store")
-def _store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(tmp_path)
+def _store(address: str) -> Iterator[Store]:
+    store = Store(address)
     yield store
     store.engine.dispose()
 
