@@ -39,7 +39,7 @@ test: $(VENV)/stamp ## run every test; builds the SGLang environments when it ca
 coverage: $(VENV)/stamp ## run the unit tests again, twice as slowly, and tell what they do not reach
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit --numprocesses=2 --cov --cov-report=term --cov-fail-under=85
 
-test-stories: sglang-env ## run the long tests against the real SGLang
+test-stories: sglang-env ## run the long tests: the real SGLang, and a database that goes away
 	$(BIN)/python -m pytest -m story -s
 
 lint: $(VENV)/stamp ## check style, types and the order of the layers

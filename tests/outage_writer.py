@@ -32,8 +32,8 @@ _PACE_S = 0.01
 _WAITING = 20
 _CHECKPOINT = 15
 _STOP_S = 0.5
-_BULK = base64.b64encode(random.Random(8).randbytes(3 * 2**14)).decode()
-"""As much as the state of a detector that is saved with every checkpoint."""
+_BULK = base64.b64encode(random.Random(8).randbytes(3 * 2**15)).decode()
+"""With every checkpoint, like the states of detectors: ten minutes of it are more than a segment of the spool."""
 
 
 def main(url: str, directory: str) -> int:

@@ -45,10 +45,10 @@ class Daemon:
         self.safe = -1
 
     @property
-    def rss_bytes(self) -> int:
-        """Memory that it has at present."""
+    def process(self) -> psutil.Process:
+        """The one that runs now."""
         assert self._process is not None
-        return int(psutil.Process(self._process.pid).memory_info().rss)
+        return psutil.Process(self._process.pid)
 
     def start(self) -> None:
         self._safe_before = self.safe

@@ -56,10 +56,11 @@ def test_a_hundred_outages(tmp_path: Path, resources: ExitStack) -> None:
     chance = random.Random(SEED)
     outages = Outages(tmp_path, chance, resources, small_disks=True)
     outlived = [*outages.to_the_server, *outages.to_the_disks, outages.server_is_away_for_ten_minutes]
-    rss_bytes = []
+    outages.daemon.wait()
+    survivor, rss_bytes = outages.daemon.process, []
     for event in shuffled(outlived, 50, chance):
         outages.happens(event)
-        rss_bytes.append(outages.daemon.rss_bytes)
+        rss_bytes.append(survivor.memory_info().rss)
     early, late = max(rss_bytes[:20]), max(rss_bytes[-20:])
     print(f"RSS: at most {early / 2**20:.1f} MiB in the first twenty rounds, {late / 2**20:.1f} in the last")
     deadly = [*outages.to_the_daemon, outages.daemon_is_killed_when_the_disk_of_the_spool_is_full]
