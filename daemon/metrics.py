@@ -38,7 +38,7 @@ class Metrics:
         )
         self.collector_missed = Counter(
             "cyclewatch_collector_missed_runs",
-            "Scheduled runs left out because the one before had not ended.",
+            "Scheduled runs left out: the one before had not ended, the machine was too busy, or sampling was paused.",
             labels,
             registry=self.registry,
         )

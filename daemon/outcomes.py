@@ -46,9 +46,9 @@ class Outcomes:
             log.info("no data" if outcome.no_data else "data again", collector=name, reason=outcome.no_data)
             self._no_data[name] = outcome.no_data
 
-    def missed(self, name: str) -> None:
-        """A run was left out, because the one before had not ended."""
-        self._metrics.collector_missed.labels(name).inc()
+    def missed(self, name: str, runs: int) -> None:
+        """So many runs were left out."""
+        self._metrics.collector_missed.labels(name).inc(runs)
 
     def overdue(self, name: str, overdue: bool) -> None:  # noqa: FBT001 (a callback's one value)
         """Whether a collection is past its deadline."""

@@ -1,8 +1,9 @@
-"""The schedule: APScheduler drives the collectors' runners; missed runs are counted."""
+"""The schedule: APScheduler drives the collectors' runners; every run that is left out is counted."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
+from apscheduler.events import EVENT_JOB_MAX_INSTANCES, EVENT_JOB_SUBMITTED, JobSubmissionEvent
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
@@ -13,13 +14,17 @@ _WATCH_INTERVAL_S = 1.0
 
 
 class Schedule:
-    """Runs every collector at its interval, each in a thread of the pool, so that a hanging one stops no other."""
+    """Runs every collector at its interval, each in a thread of the pool, so that a hanging one stops no other.
+
+    `missed` is told of runs that were left out: because the one before had not ended, because the machine was too busy
+    to start them in time, or in a pause. `overdue` is told once a second of each collector whether it hangs.
+    """
 
     def __init__(
         self,
         runners: Sequence[Runner],
         clock: Clock,
-        missed: Callable[[str], None],
+        missed: Callable[[str, int], None],
         overdue: Callable[[str, bool], None],
     ) -> None:
         self._runners = runners
@@ -31,14 +36,15 @@ class Schedule:
             job_defaults={"coalesce": True, "max_instances": 2, "misfire_grace_time": None},
             timezone="UTC",
         )
+        self._interval_s: dict[str, float] = {}
+        self._last_due: dict[str, datetime] = {}
         for runner in runners:
+            name, now = runner.collector.name, datetime.now(UTC)
+            self._interval_s[name] = clock.real_seconds(runner.collector.interval_s)
             self._scheduler.add_job(
-                self._run,
-                "interval",
-                args=[runner],
-                seconds=clock.real_seconds(runner.collector.interval_s),
-                next_run_time=datetime.now(UTC),
+                self._run, "interval", args=[runner], id=name, seconds=self._interval_s[name], next_run_time=now
             )
+        self._scheduler.add_listener(self._note_due, EVENT_JOB_SUBMITTED | EVENT_JOB_MAX_INSTANCES)
         self._scheduler.add_job(self._watch, "interval", seconds=_WATCH_INTERVAL_S)
 
     def start(self) -> None:
@@ -59,7 +65,21 @@ class Schedule:
 
     def _run(self, runner: Runner) -> None:
         if not runner.run():
-            self._missed(runner.collector.name)
+            self._missed(runner.collector.name, 1)
+
+    def _note_due(self, event: JobSubmissionEvent) -> None:
+        """Count what APScheduler left out itself: of runs that are due together it starts the last one alone."""
+        name = event.job_id
+        if name not in self._interval_s:
+            return
+        due = event.scheduled_run_times[-1]
+        passed_s = (due - self._last_due.get(name, due)).total_seconds()
+        left_out = max(0, round(passed_s / self._interval_s[name]) - 1)
+        if event.code == EVENT_JOB_MAX_INSTANCES:
+            left_out += 1
+        if left_out:
+            self._missed(name, left_out)
+        self._last_due[name] = due
 
     def _watch(self) -> None:
         for runner in self._runners:

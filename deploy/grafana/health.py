@@ -104,7 +104,7 @@ _KEEPS_UP = Row(
         ),
         Panel(
             "Collectors that fail",
-            "Failures, and runs left out because the one before had not ended, in a second.",
+            "Failures, and runs that were due but left out, in a second.",
             "short",
             [
                 Query(_rate("cyclewatch_collector_failures_total", "collector"), "{{collector}} failed"),

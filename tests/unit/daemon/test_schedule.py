@@ -43,8 +43,8 @@ class Running:
         ]
         self.schedule = Schedule(runners, clock, self._note_missed, self._note_overdue)
 
-    def _note_missed(self, name: str) -> None:
-        self.missed[name] += 1
+    def _note_missed(self, name: str, runs: int) -> None:
+        self.missed[name] += runs
 
     def _note_overdue(self, name: str, overdue: bool) -> None:
         self.overdue[name] = overdue
@@ -85,6 +85,29 @@ def test_a_hanging_collector_stops_no_other_and_its_missed_runs_are_counted() ->
             wait_for(lambda: it.runs["hangs"] >= 2)
     finally:
         leave.set()
+
+
+def test_runs_that_a_pause_leaves_out_are_counted() -> None:
+    """What was due in it runs once."""
+    with running(FakeCollector("often", 0.05, int)) as it:
+        wait_for(lambda: it.runs["often"] >= 2)
+        it.schedule.pause()
+        time.sleep(0.5)
+        it.schedule.resume()
+        wait_for(lambda: it.missed["often"] >= 5)
+
+
+def test_every_run_that_was_due_ran_or_was_counted_on_a_machine_that_is_too_slow() -> None:
+    """A thousand are due in a second, and no more than two hundred can be made."""
+    began_s = time.monotonic()
+    with running(FakeCollector("slow", 0.001, lambda: time.sleep(0.005))) as it:
+
+        def accounted() -> float:
+            """Runs that are known of, as a part of those that have been due."""
+            return (it.runs["slow"] + it.missed["slow"]) / ((time.monotonic() - began_s) / 0.001 + 1)
+
+        wait_for(lambda: it.runs["slow"] >= 20 and accounted() > 0.8)
+        assert accounted() <= 1
 
 
 def test_stopping_does_not_wait_for_one_that_hangs() -> None:
