@@ -1,6 +1,6 @@
 """What a timeline is drawn from: any range of time, as a bounded number of points.
 
-Up to two days it is drawn from the windows, which lie by the minute or by the hour where they are old. A longer one is
+Up to a day it is drawn from the windows, which lie by the minute or by the hour where they are old. A longer one is
 drawn from the hours, and from windows only where these have not been summed up yet.
 """
 
@@ -21,7 +21,7 @@ from cyclewatch.daemon.store.rollup import HOUR_NS
 from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.detectors.attribution import Trace
 
-_SHORT_NS = 48 * HOUR_NS
+_SHORT_NS = 24 * HOUR_NS
 _FINEST_NS = 10**9
 _MEANS = ("mean_ns", "p50_ns", "p99_ns")
 
@@ -63,7 +63,7 @@ class _Steps:
 def cycles_over(connection: Connection, stretch: Stretch, rank: str, phase: str, points: int) -> list[CyclePoint]:
     """The cycles of a rank and phase over a stretch of time, in at most `points` + 1 steps; none for an empty step.
 
-    Steps are equally long: of a stretch of more than two days whole hours of UTC.
+    Steps are equally long: of a stretch of more than a day whole hours of UTC.
 
     Raises:
         SQLAlchemyError: the database does not answer.
