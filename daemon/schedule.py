@@ -1,5 +1,6 @@
 """The schedule: APScheduler drives the collectors' runners; every run that is left out is counted."""
 
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
@@ -11,6 +12,12 @@ from cyclewatch.collectors.runner import Runner
 from cyclewatch.daemon.clock import Clock
 
 _WATCH_INTERVAL_S = 1.0
+_STEP_NS = 10**9
+
+
+def _clocks_apart_ns() -> int:
+    """By how much UTC is before the monotonic clock, which nobody puts."""
+    return time.time_ns() - time.monotonic_ns()
 
 
 class Schedule:
@@ -26,7 +33,10 @@ class Schedule:
         clock: Clock,
         missed: Callable[[str, int], None],
         overdue: Callable[[str, bool], None],
+        clocks_apart_ns: Callable[[], int] = _clocks_apart_ns,
     ) -> None:
+        self._clocks_apart_ns = clocks_apart_ns
+        self._apart_ns = clocks_apart_ns()
         self._runners = runners
         self._missed = missed
         self._overdue = overdue
@@ -50,6 +60,18 @@ class Schedule:
     def start(self) -> None:
         """Start; the first collection of each collector is at once."""
         self._scheduler.start()
+
+    def keep_pace(self) -> None:
+        """To be called every now and then: begin anew where the clock was put.
+
+        APScheduler goes by UTC. Put back by an hour, nothing would run for that hour.
+        """
+        apart_ns = self._clocks_apart_ns()
+        if abs(apart_ns - self._apart_ns) > _STEP_NS:
+            self._apart_ns = apart_ns
+            self._last_due.clear()
+            for job in self._scheduler.get_jobs():
+                job.modify(next_run_time=datetime.now(UTC))
 
     def pause(self) -> None:
         """Start no more runs until `resume`."""

@@ -184,6 +184,7 @@ class Server:
         To wake for each of them would cost more than what is done with them.
         """
         self._should_exit.wait(turn_s)
+        self._schedule.keep_pace()
         self._take_all()
         if self._windows_wait():
             self._last_turn_s = time.monotonic()

@@ -3,6 +3,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.quantities import Quantity
@@ -108,6 +109,31 @@ def test_every_run_that_was_due_ran_or_was_counted_on_a_machine_that_is_too_slow
 
         wait_for(lambda: it.runs["slow"] >= 20 and accounted() > 0.8)
         assert accounted() <= 1
+
+
+def test_a_clock_that_is_put_back_stops_nothing() -> None:
+    """APScheduler would wait until it is as late as it was."""
+    apart_ns = [0]
+    runs: Counter[str] = Counter()
+    clock = SystemClock()
+    often = FakeCollector("often", 0.05, lambda: runs.update(["often"]))
+    runner = Runner(often, clock.now, lambda _: None, lambda _: None)
+    schedule = Schedule([runner], clock, lambda *_: None, lambda *_: None, lambda: apart_ns[0])
+    schedule.start()
+    try:
+        wait_for(lambda: runs["often"] >= 2)
+        for job in schedule._scheduler.get_jobs():  # as it is when an hour is taken from the clock
+            job.modify(next_run_time=datetime.now(UTC) + timedelta(hours=1))
+        time.sleep(0.1)
+        runs.clear()
+        schedule.keep_pace()
+        time.sleep(0.2)
+        assert not runs
+        apart_ns[0] -= 3600 * 10**9
+        schedule.keep_pace()
+        wait_for(lambda: runs["often"] >= 3)
+    finally:
+        schedule.stop()
 
 
 def test_stopping_does_not_wait_for_one_that_hangs() -> None:
