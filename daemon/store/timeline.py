@@ -61,9 +61,10 @@ class _Steps:
 
 
 def cycles_over(connection: Connection, stretch: Stretch, rank: str, phase: str, points: int) -> list[CyclePoint]:
-    """The cycles of a rank and phase over a stretch of time, in at most `points` + 1 steps; none for an empty step.
+    """The cycles of a rank and phase over a stretch of time, in at most `points` steps; none for an empty step.
 
-    Steps are equally long: of a stretch of more than a day whole hours of UTC.
+    Steps are equally long: of a stretch of more than a day whole hours of UTC. What is kept by the hour alone stands at
+    the beginning of its hour.
 
     Raises:
         SQLAlchemyError: the database does not answer.
@@ -91,7 +92,7 @@ def cycles_over(connection: Connection, stretch: Stretch, rank: str, phase: str,
 
 
 def readings_over(connection: Connection, stretch: Stretch, name: str, points: int) -> list[Trace]:
-    """All readings of one quantity, of a server and of its node, as means over at most `points` + 1 steps.
+    """All readings of one quantity, of a server and of its node, as means over at most `points` steps.
 
     Raises:
         SQLAlchemyError: the database does not answer.
