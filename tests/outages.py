@@ -199,9 +199,10 @@ class Outages:
         what()
         self.daemon.wait()
         self.check()
+        print(f"{what.__name__}: {self.daemon.safe + 1} units are safe", flush=True)
 
     def check(self) -> None:
-        """At any moment the database has all units up to some number, each once, and their state."""
+        """At any moment the database has all units up to some number, each once."""
         with self._engine.connect() as connection:
             connection.execution_options(isolation_level="REPEATABLE READ")
             count, last_ns = connection.execute(
