@@ -92,7 +92,7 @@ def fill(path: Path, readings: int) -> None:
         "doubt": bytes(16),
     }
     with closing(sqlite3.connect(path)) as file:
-        file.executescript("PRAGMA synchronous=OFF; PRAGMA cache_size=-1000000")
+        file.executescript("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-1000000")
         runs = [
             (f"run{target}-{begin_ns}", f"server{target}", begin_ns, min(begin_ns + RUN_NS, NOW_NS))
             for begin_ns in range(BEGAN_NS, NOW_NS, RUN_NS)
@@ -153,19 +153,20 @@ def sum_up(engine: Engine) -> None:
 
 
 def timed(read: Callable[[], int]) -> tuple[float, float, int]:
-    """Milliseconds of the first time and of the median, and the points that came."""
+    """Median milliseconds by the clock and on a CPU, and the points that came."""
     spent = []
     for _ in range(ROUNDS):
-        began_s = time.perf_counter()
+        began_s = time.perf_counter(), time.thread_time()
         points = read()
-        spent.append((time.perf_counter() - began_s) * 1e3)
-    return spent[0], float(np.median(spent)), points
+        spent.append((time.perf_counter() - began_s[0], time.thread_time() - began_s[1]))
+    elapsed_s, cpu_s = np.median(spent, axis=0)
+    return float(elapsed_s) * 1e3, float(cpu_s) * 1e3, points
 
 
-def ranges(connection: Connection) -> bool:
-    """Print what each range takes; whether all are read within the aim."""
+def ranges(connection: Connection) -> None:
+    """Print what each range takes."""
     worst_ms = 0.0
-    print(f"{'':24}{'cycles of a phase':>30}{'one reading':>30}   (points: first, median ms)")
+    print(f"{'':24}{'cycles of a phase':>30}{'one reading':>30}   (points: median ms, of these on a CPU)")
     for name, (from_ns, to_ns) in RANGES.items():
         stretch = Stretch("server3", from_ns, to_ns)
 
@@ -177,12 +178,11 @@ def ranges(connection: Connection) -> bool:
 
         told = ""
         for read in (cycles, reading):
-            first_ms, median_ms, points = timed(read)
+            median_ms, cpu_ms, points = timed(read)
             worst_ms = max(worst_ms, median_ms)
-            told += f"{points:>12}: {first_ms:6.0f}, {median_ms:6.0f}"
+            told += f"{points:>12}: {median_ms:6.0f}, {cpu_ms:6.0f}"
         print(f"{name:24}{told}")
     print(f"slowest: {worst_ms:.0f} ms, aim {AIM_MS:.0f} ms")
-    return worst_ms <= AIM_MS
 
 
 def main() -> None:
