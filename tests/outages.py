@@ -193,16 +193,21 @@ class Outages:
         return [self.disk_of_the_server_is_full, self.disk_of_the_spool_is_full]
 
     def happens(self, what: Event) -> None:
-        """One round: at a random moment while it writes, this; then it writes again, and all is in order."""
+        """One round: at a random moment while it writes, this; then it writes again, and all is in order.
+
+        Every other time the database gets as far as the daemon was; or it would never see the end of the spool.
+        """
         self.daemon.wait()
         self._pause()
         what()
         self.daemon.wait()
-        self.check()
-        print(f"{what.__name__}: {self.daemon.safe + 1} units are safe", flush=True)
+        stored, safe = self.check(), self.daemon.safe
+        if self._chance.random() < 0.5:
+            wait_until(lambda: self.check() > safe)
+        print(f"{what.__name__}: {safe + 1} units are safe, {stored} were in the database", flush=True)
 
-    def check(self) -> None:
-        """At any moment the database has all units up to some number, each once."""
+    def check(self) -> int:
+        """How many units the database has: at any moment all up to some number, each once."""
         with self._engine.connect() as connection:
             connection.execution_options(isolation_level="REPEATABLE READ")
             count, last_ns = connection.execute(
@@ -210,6 +215,7 @@ class Outages:
             ).one()
             regressions = connection.execute(select(func.count()).select_from(models.RegressionRow)).scalar_one()
         assert count == regressions == (0 if last_ns is None else last_ns // SECOND + 1)
+        return int(count)
 
     def all_is_there(self) -> None:
         """Nothing lost, nothing doubled, and what is newest stands last, after all has been written."""
