@@ -253,6 +253,7 @@ def test_nothing_grows_and_nothing_is_left_out_uncounted(life: Life, days: int) 
         missed[name] = life.counted("cyclewatch_collector_missed_runs_total", name)
         assert life.counted("cyclewatch_collector_duration_seconds_count", name) + missed[name] == due
     print(f"due: {dict(life.due)}, missed: {missed}")
+    print("found:", life.ask("SELECT kind, direction, state, effect FROM regressions"))
     assert sum(missed.values()) >= 1
     assert life.server.metrics.samples_dropped._value.get() == 0
     ((stored,),) = life.ask("SELECT sum(count) FROM windows")
