@@ -8,10 +8,11 @@ from contextlib import closing
 import pytest
 import structlog
 from hypothesis import settings
-from sqlalchemy import Engine, create_engine, inspect
+from sqlalchemy import Engine, inspect, make_url
 from structlog.testing import capture_logs
 
 from cyclewatch.daemon.store import migrate
+from cyclewatch.daemon.store.sqlite import sqlite_engine
 
 # On a busy machine an example may take its time; a failing one prints how to get it again.
 settings.register_profile("cyclewatch", deadline=None, print_blob=True)
@@ -49,7 +50,7 @@ def _schema(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
             upgrade(engine)
             return
         if not ready.exists():
-            first = create_engine(f"sqlite:///{ready}")
+            first = sqlite_engine(make_url(f"sqlite:///{ready}"))
             upgrade(first)
             first.dispose()
         with closing(sqlite3.connect(ready)) as made, closing(engine.raw_connection()) as empty:

@@ -5,10 +5,13 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import PydanticCustomError
 
+from cyclewatch.daemon.printable import printable
 from cyclewatch.daemon.time_words import duration_ns, instant_ns
 
 _LONGEST_NS = 366 * 86_400 * 10**9
 """A silence that nobody remembers hides what it was never meant for."""
+
+_PLACE_MAX = 80
 
 
 class RequestError(ValueError):
@@ -97,7 +100,12 @@ class SilenceRequest(SpanRequest):
 def what_is_wrong(error: ValidationError) -> str:
     """The first few faults of what was asked for, in a sentence without the values."""
     faults = [
-        ": ".join([".".join(str(part) for part in fault["loc"]), f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"])
+        ": ".join([_place(fault["loc"]), f"{fault['msg'][:1].lower()}{fault['msg'][1:]}"])
         for fault in error.errors(include_url=False, include_input=False, include_context=False)[:3]
     ]
     return "; ".join(fault.removeprefix(": ") for fault in faults)
+
+
+def _place(parts: tuple[int | str, ...]) -> str:
+    """Where in the question the fault is; names that are none of ours may be anything."""
+    return printable(".".join(str(part) for part in parts), _PLACE_MAX)

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from api import Api, a_file, problem
@@ -61,6 +61,7 @@ def test_any_question_is_answered(api: Api, method: str, path: str, query: str, 
 
 
 @given(st.sampled_from(["/silences", "/expectations", "/incidents/1/acknowledge", "/incidents/1/reopen"]), JSON)
+@example("/incidents/1/acknowledge", {"\n": None})
 def test_any_body_is_taken_or_refused(api: Api, path: str, body: Any) -> None:
     answered(api, "POST", path, json.dumps(body).encode())
 
