@@ -1,6 +1,7 @@
 """Clocks: the system's, and one that runs faster for the demo."""
 
 import time
+from pathlib import Path
 from typing import Protocol
 
 from cyclewatch.collectors.base import Now
@@ -41,6 +42,14 @@ class SystemClock:
     def real_seconds(self, seconds: float) -> float:
         """Seconds are seconds."""
         return seconds
+
+
+def boot_id(proc: Path) -> str:
+    """This boot of the machine, by its `/proc`: process ids and the monotonic clock begin anew with each."""
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
 
 
 class ScaledClock:

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import structlog
@@ -22,7 +21,7 @@ from cyclewatch.collectors.self_usage import RingProgress, Work
 from cyclewatch.config.load import ConfigError
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.alerting import Alerting
-from cyclewatch.daemon.clock import Clock, SystemClock
+from cyclewatch.daemon.clock import Clock, SystemClock, boot_id
 from cyclewatch.daemon.control import Answer, ControlError, ControlServer
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.lock import only_daemon
@@ -91,6 +90,7 @@ class Server:
         engine = self._engine = store.engine
         self._transactions, self._writer = store.transactions, store.writer
         self.history = StoreHistory(engine, node)
+        boot = boot_id(settings.host.proc)
         positions = self.history.ring_positions()
         self.discovery = Discovery(settings.targets)
         self.profiling = Profiling(
@@ -105,7 +105,7 @@ class Server:
         self.pipeline = Pipeline(
             settings,
             self.metrics,
-            RunRegistry(node, _boot_id(settings.host.proc), self.history.runs()),
+            RunRegistry(node, boot, self.history.runs()),
             Environment(self.history.facts()),
             self.profiling.board,
             self.history,
@@ -127,7 +127,6 @@ class Server:
             self.metrics,
             self.clock.now,
         )
-        boot = _boot_id(settings.host.proc)
         self._alerting = Alerting(settings, engine, node, boot, self.metrics, self.clock)
         self._pause = Pause(self._hold, self._release)
         self._control = ControlServer(settings.state_dir, self._answer, self._answered)
@@ -349,11 +348,3 @@ class Server:
         if self._writer.spooled_bytes:
             return Health(good=True, reason=f"ready; {self._writer.spooled_bytes} bytes wait on disk for the database")
         return Health(good=True, reason="ready")
-
-
-def _boot_id(proc: Path) -> str:
-    """This boot of the machine; part of a run's key, since process ids begin anew."""
-    try:
-        return (proc / "sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return "unknown"

@@ -11,7 +11,7 @@ from cyclewatch.collectors.base import Now
 from cyclewatch.config.alerts import PAGERS
 from cyclewatch.daemon.alerts.delivery.courier import Courier, Way
 from cyclewatch.daemon.alerts.exchange import Request, Response
-from cyclewatch.daemon.alerts.message import State
+from cyclewatch.daemon.alerts.message import Severity, State
 from cyclewatch.daemon.alerts.outbox import Entry, Standing
 from cyclewatch.daemon.alerts.post import PostError
 from cyclewatch.daemon.store.database import open_database
@@ -90,9 +90,17 @@ class Lab:
             chance=lambda: 1.0,
         )
 
-    def put(self, incident: str, number: int, state: State = State.OPENED, held_s: float = 0.0) -> None:
+    def put(
+        self,
+        incident: str,
+        number: int,
+        state: State = State.OPENED,
+        held_s: float = 0.0,
+        severity: Severity = Severity.WARNING,
+    ) -> None:
         """Put a message into the outbox, held for `held_s` seconds where that is not 0."""
-        message = replace(MESSAGE, incident=incident, key=incident, state=state, at_ns=self.hands.wall_ns)
+        now_ns = self.hands.wall_ns
+        message = replace(MESSAGE, incident=incident, key=incident, state=state, severity=severity, at_ns=now_ns)
         standing = Standing.HELD if held_s else Standing.PENDING
         not_before_ns = self.hands.wall_ns + int(held_s * SECOND_NS)
         entry = Entry(f"{incident}:{number}:sink", incident, "sink", message, standing, not_before_ns)

@@ -9,6 +9,7 @@ import json
 import random
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,8 @@ from cyclewatch.daemon.store.outbox import put
 
 START_NS = 1_700_000_000 * 10**9
 BATCH = 10
+PAUSE_S = 0.1
+"""Between two batches: of an incident that is over at once, only the end is told."""
 
 
 def planned(incidents: int, sinks: list[str], seed: int) -> Iterator[tuple[int, Message]]:
@@ -80,6 +83,7 @@ def put_all(engine: Engine, alerts: Alerts, messages: list[tuple[int, Message]])
         with engine.begin() as connection:
             for number, one in missing[first : first + BATCH]:
                 put(connection, entries(one, "", number, alerts, now_ns), now_ns)
+        time.sleep(PAUSE_S)
 
 
 def main(work: dict[str, Any]) -> None:

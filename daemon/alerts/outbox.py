@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cyclewatch.daemon.alerts.message import Message
+from cyclewatch.daemon.alerts.message import ENDS, Message, Severity
 
 DIGESTS = "digest"
 """The thread of messages that tell of several incidents; all other threads are incidents."""
@@ -27,7 +27,8 @@ class Standing(StrEnum):
 class Entry:
     """A message for one sink, before it is stored. `key` makes it unique: it is stored once, however often it is put.
 
-    Entries of one `thread` (the key of an incident) go to a sink in the order they were stored.
+    Entries of one `thread` (the key of an incident) go to a sink in the order they were stored; of several threads the
+    most urgent first.
     """
 
     key: str
@@ -36,6 +37,11 @@ class Entry:
     message: Message
     standing: Standing
     not_before_ns: int
+
+
+def urgency(message: Message) -> int:
+    """How soon a message goes out, the least first: by severity, and of one severity what is still slow first."""
+    return 2 * tuple(Severity).index(message.severity) + (message.state in ENDS)
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,17 @@ class Attempt:
     at_ns: int
     boot: str
     monotonic_ns: int
+    wait_ns: int = 0
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Whether a sink may be asked now: the number of the attempt that was noted, or None and how long to wait for it.
+
+    Neither of them where the message is not pending any more.
+    """
+
+    attempt: int | None = None
     wait_ns: int = 0
 
 

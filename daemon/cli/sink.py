@@ -4,14 +4,20 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from sqlalchemy.exc import SQLAlchemyError
 
 from cyclewatch.config.alerts import Alerts
+from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.alerts.exchange import Delivered, Outcome, Refused, Request, Retry
-from cyclewatch.daemon.alerts.message import trial
+from cyclewatch.daemon.alerts.message import Message, trial
+from cyclewatch.daemon.alerts.outbox import Slot
+from cyclewatch.daemon.alerts.post import Poster
 from cyclewatch.daemon.alerts.senders.registry import SENDERS
+from cyclewatch.daemon.alerts.senders.sender import Sender
 from cyclewatch.daemon.alerts.sinks import SinkError, poster_for, sender_for
 from cyclewatch.daemon.cli.common import (
     EXIT_CONFIG,
@@ -22,8 +28,14 @@ from cyclewatch.daemon.cli.common import (
     console,
     settings_or_exit,
 )
+from cyclewatch.daemon.clock import SystemClock, boot_id
+from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
+from cyclewatch.daemon.store.outbox import Outbox
 
 app = typer.Typer(help="Where alerts go: list it, try it.", no_args_is_help=True)
+
+_LONGEST_WAIT_S = 90.0
+"""No rate of a service makes one wait longer, unless it has asked for it."""
 
 
 @app.command("list")
@@ -50,7 +62,7 @@ def send_test(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send a test message; exit code 1 if it was not taken, 2 if the sink is configured wrongly."""
+    """Send a test message, at the rate of the sink; exit code 1 if it was not taken, 2 if it is configured wrongly."""
     settings = settings_or_exit(config)
     try:
         sender = sender_for(name, settings.alerts, os.environ)
@@ -65,15 +77,47 @@ def send_test(
         masked = SENDERS[settings.alerts.sinks[name].type](sender.destination.without_secrets())
         _print_request(masked.payload(message, now_ns), as_json=as_json)
         return
-
-    from cyclewatch.daemon.alerts.deliver import deliver
-
-    outcome = deliver(sender, message, poster, now_ns)
+    outcome = _sent(name, settings, sender, poster, message)
     document = {"sink": name, "type": settings.alerts.sinks[name].type, "url": sender.destination.shown}
     document |= _told(outcome)
     typer.echo(json.dumps(document, indent=2) if as_json else _sentence(document))
     if not isinstance(outcome, Delivered):
         raise typer.Exit(EXIT_ERROR)
+
+
+def _sent(name: str, settings: Settings, sender: Sender, poster: Poster, message: Message) -> Outcome:
+    """Send it when the rate of the sink allows, which the daemon keeps too: both count their attempts in the database.
+
+    Without a database nothing can be counted, and it is sent at once.
+    """
+    from cyclewatch.daemon.alerts.deliver import deliver
+
+    now, boot = SystemClock().now, boot_id(settings.host.proc)
+    outcome: Outcome | None = None
+    try:
+        engine = open_database(settings.database_url, create=False)
+        try:
+            slot = _awaited(lambda: Outbox(engine).begin(name, sender.rates, now(), boot))
+            if slot.attempt is None:
+                return Retry(slot.wait_ns / 1e9, "its rate is used up, or it has asked to be left alone: test it later")
+            outcome = deliver(sender, message, poster, now().wall_ns)
+            rest_s = outcome.after_s if isinstance(outcome, Retry) else None
+            Outbox(engine).end(slot.attempt, now(), boot, int((rest_s or 0.0) * 1e9))
+        finally:
+            engine.dispose()
+    except (StoreError, SQLAlchemyError) as error:
+        typer.echo(f"cyclewatch: the test is not counted against the rate of the sink: {reason_of(error)}", err=True)
+    return deliver(sender, message, poster, now().wall_ns) if outcome is None else outcome
+
+
+def _awaited(begin: Callable[[], Slot]) -> Slot:
+    """The slot, or one without an attempt where it would take too long to get one."""
+    until_s = time.monotonic() + _LONGEST_WAIT_S
+    slot = begin()
+    while slot.attempt is None and time.monotonic() + slot.wait_ns / 1e9 <= until_s:
+        time.sleep(slot.wait_ns / 1e9)
+        slot = begin()
+    return slot
 
 
 def _row(name: str, alerts: Alerts) -> dict[str, Any]:

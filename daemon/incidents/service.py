@@ -60,20 +60,24 @@ class IncidentService:
         clock: Clock,
         put: Callable[[], None] = lambda: None,
     ) -> None:
-        self._settings = settings
-        self._alerts = alerts
+        self.take_settings(settings, alerts)
         self._engine = engine
         self._holder = holder
         self._metrics = metrics
         self._clock = clock
         self._put = put
-        self._policy = Policy.of(settings)
         self._held_until_ns = 0
         """By the monotonic clock: UTC may be put back."""
 
         self._failing = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="incidents", daemon=True)
+
+    def take_settings(self, settings: Incidents, alerts: Alerts) -> None:
+        """Go on by other settings, from the next pass on; may be called from any thread."""
+        self._settings = settings
+        self._alerts = alerts
+        self._policy = Policy.of(settings)
 
     def start(self) -> None:
         """Make passes from now on."""

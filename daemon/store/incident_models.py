@@ -99,7 +99,8 @@ class ExpectationRow(Base):
 class OutboxRow(Base):
     """A message to one sink, until it is delivered, and for a while after. It holds no secrets.
 
-    Messages of one `thread` (an incident) go to a sink in the order of their ids.
+    Messages of one `thread` (an incident) go to a sink in the order of their ids; of several threads the one of the
+    least `urgency` first. It is that of the thread's newest message.
     """
 
     __tablename__ = "outbox"
@@ -112,12 +113,13 @@ class OutboxRow(Base):
     message: Mapped[dict[str, Any]] = mapped_column(JSON)
     created_at_ns: Mapped[int] = mapped_column(BigInteger)
     not_before_ns: Mapped[int] = mapped_column(BigInteger)
+    urgency: Mapped[int] = mapped_column(Integer)
     attempts: Mapped[int] = mapped_column(Integer)
     last_attempt_ns: Mapped[int | None] = mapped_column(BigInteger)
     done_at_ns: Mapped[int | None] = mapped_column(BigInteger, index=True)
     reason: Mapped[str] = mapped_column(Text)
 
-    __table_args__ = (Index("ix_outbox_sink", "sink", "state"), Index("ix_outbox_thread", "thread"))
+    __table_args__ = (Index("ix_outbox_sink", "sink", "state", "urgency", "id"), Index("ix_outbox_thread", "thread"))
 
 
 class AttemptRow(Base):

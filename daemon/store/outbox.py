@@ -10,9 +10,11 @@ from sqlalchemy import ColumnElement, Connection, Engine, and_, case, delete, fu
 from sqlalchemy.orm import aliased
 
 from cyclewatch.collectors.base import Now
+from cyclewatch.daemon.alerts.delivery.pace import wait_ns
 from cyclewatch.daemon.alerts.message import ENDS, Message
 from cyclewatch.daemon.alerts.message_json import message_document, message_of
-from cyclewatch.daemon.alerts.outbox import DIGESTS, Attempt, Entry, Load, Settled, Standing, Waiting
+from cyclewatch.daemon.alerts.outbox import DIGESTS, Attempt, Entry, Load, Settled, Slot, Standing, Waiting, urgency
+from cyclewatch.daemon.alerts.senders.sender import Rate
 from cyclewatch.daemon.alerts.together import together
 from cyclewatch.daemon.store.incident_models import AttemptRow, IncidentRow, OutboxRow
 from cyclewatch.daemon.store.lease import lock
@@ -28,7 +30,9 @@ _DONE = (Standing.DELIVERED.value, Standing.TOLD_TOGETHER.value)
 def put(connection: Connection, entries: Iterable[Entry], now_ns: int) -> None:
     """Store `entries` in the caller's transaction; one whose key is there already is left out.
 
-    An entry that is not held tells all of its incident, so what is held of it for the same sink is told with it.
+    An entry that is not held tells all of its incident, so what is held of it for the same sink is told with it. An end
+    tells since when until when, so what still waits is told with it too: nobody is called for what is over. Else what
+    waits becomes as urgent as the entry is.
 
     Raises:
         SQLAlchemyError: the database does not answer.
@@ -43,13 +47,19 @@ def put(connection: Connection, entries: Iterable[Entry], now_ns: int) -> None:
             "message": message_document(entry.message),
             "created_at_ns": now_ns,
             "not_before_ns": entry.not_before_ns,
+            "urgency": urgency(entry.message),
             "attempts": 0,
             "reason": "",
         }
         stored = connection.execute(insert_new.values(values).on_conflict_do_nothing(index_elements=["key"]))
         if stored.rowcount == 1 and entry.standing is Standing.PENDING:
-            held = and_(_held(entry.sink), OutboxRow.thread == entry.thread)
-            _told_together(connection, held, now_ns)
+            before = and_(OutboxRow.thread == entry.thread, OutboxRow.key != entry.key)
+            _told_together(connection, and_(_held(entry.sink), before), now_ns)
+            waiting = and_(_pending(entry.sink), before)
+            if entry.message.state in ENDS:
+                _told_together(connection, waiting, now_ns)
+            else:
+                connection.execute(update(OutboxRow).where(waiting).values(urgency=values["urgency"]))
 
 
 def told(connection: Connection, thread: str) -> frozenset[str]:
@@ -76,7 +86,7 @@ class Outbox:
         self._engine = engine
 
     def next(self, sink: str, now_ns: int) -> Waiting | None:
-        """The oldest entry that may be sent: nothing before it in its thread waits."""
+        """The most urgent entry that may be sent, the oldest of those: nothing before it in its thread waits."""
         before = aliased(OutboxRow)
         earlier = select(before.id).where(
             before.thread == OutboxRow.thread,
@@ -86,8 +96,8 @@ class Outbox:
         )
         query = (
             select(OutboxRow.__table__)
-            .where(OutboxRow.sink == sink, OutboxRow.state == Standing.PENDING.value, _due(now_ns), ~earlier.exists())
-            .order_by(OutboxRow.id)
+            .where(_pending(sink), _due(now_ns), ~earlier.exists())
+            .order_by(OutboxRow.urgency, OutboxRow.id)
             .limit(1)
         )
         with self._engine.connect() as connection:
@@ -101,36 +111,40 @@ class Outbox:
             return None
         return Waiting(row.id, row.thread, message, row.attempts, row.created_at_ns)
 
-    def attempts(self, sink: str, most: int) -> list[Attempt]:
-        """The last attempts at the sink, newest first."""
-        row = AttemptRow
-        query = select(row.at_ns, row.boot, row.monotonic_ns, row.wait_ns).where(row.sink == sink)
-        with self._engine.connect() as connection:
-            return [Attempt(*one) for one in connection.execute(query.order_by(row.id.desc()).limit(most))]
+    def begin(self, sink: str, rates: Sequence[Rate], now: Now, boot: str, waiting: Waiting | None = None) -> Slot:
+        """Note that something is about to be sent to the sink, if its rates allow: an entry that waits, or a test.
 
-    def begin(self, waiting: Waiting, sink: str, now: Now, boot: str) -> int | None:
-        """Note that the entry is about to be sent: the attempt's number, or None where it is not pending any more."""
-        counted = (
-            update(OutboxRow)
-            .where(OutboxRow.id == waiting.number, OutboxRow.state == Standing.PENDING.value)
-            .values(attempts=OutboxRow.attempts + 1, last_attempt_ns=now.wall_ns)
-        )
+        Asked and noted under the lock: a daemon and a command that tests the sink keep its rates together.
+        """
         noted = insert(AttemptRow).values(
             sink=sink, at_ns=now.wall_ns, boot=boot, monotonic_ns=now.monotonic_ns, ended=False, wait_ns=0
         )
-        with self._engine.begin() as connection:
-            if connection.execute(counted).rowcount == 0:
-                return None
+        with self._engine.connect() as connection:
+            lock(connection)
+            wait = wait_ns(_attempts(connection, sink, rates), rates, now, boot)
+            if wait:
+                return Slot(wait_ns=wait)
+            if waiting is not None and not _counted(connection, waiting, now):
+                return Slot()
             number: int = connection.execute(noted.returning(AttemptRow.id)).scalar_one()
-            return number
+            connection.commit()
+            return Slot(number)
+
+    def end(self, attempt: int, now: Now, boot: str, rest_ns: int) -> None:
+        """Note that an attempt which was no entry's is over, and for how long the sink is to be left alone."""
+        with self._engine.begin() as connection:
+            _end(connection, AttemptRow.id == attempt, now, boot, rest_ns)
 
     def settle(self, waiting: Waiting, attempt: int, settled: Settled, now: Now, boot: str) -> None:
-        """Note what the attempt has come to."""
+        """Note what the attempt has come to. What did not arrive, and was told with another meanwhile, stays so."""
         done_at_ns = None if settled.standing is Standing.PENDING else now.wall_ns
+        which = OutboxRow.id == waiting.number
+        if settled.standing is not Standing.DELIVERED:
+            which = and_(which, OutboxRow.state == Standing.PENDING.value)
         with self._engine.begin() as connection:
             connection.execute(
                 update(OutboxRow)
-                .where(OutboxRow.id == waiting.number)
+                .where(which)
                 .values(
                     state=settled.standing.value,
                     not_before_ns=settled.not_before_ns,
@@ -160,7 +174,10 @@ class Outbox:
             query = select(OutboxRow.id, OutboxRow.thread, OutboxRow.message)
             rows = connection.execute(query.where(_held(sink), OutboxRow.thread.in_(threads)).order_by(OutboxRow.id))
             last = {row.thread: row for row in rows}
-            known = [one for row in last.values() if (one := _readable(row.message)) is not None]
+            messages = {thread: _readable(row.message) for thread, row in last.items()}
+            known = [message for message in messages.values() if message is not None]
+            over = [thread for thread, message in messages.items() if message is not None and message.state in ENDS]
+            _told_together(connection, and_(_pending(sink), OutboxRow.thread.in_(over)), now_ns)
             if pager or len(last) == 1 or len(known) < len(last):
                 released = OutboxRow.id.in_([row.id for row in last.values()])
                 connection.execute(update(OutboxRow).where(released).values(state=Standing.PENDING.value))
@@ -210,8 +227,7 @@ class Outbox:
 
     def give_up(self, sink: str, before_ns: int, reason: str, now_ns: int) -> int:
         """What has waited since before `before_ns` is dead; how many."""
-        old = and_(OutboxRow.sink == sink, OutboxRow.created_at_ns < before_ns)
-        return self._bury(and_(old, OutboxRow.state == Standing.PENDING.value), reason, now_ns)
+        return self._bury(and_(_pending(sink), OutboxRow.created_at_ns < before_ns), reason, now_ns)
 
     def give_up_others(self, sinks: Collection[str], now_ns: int) -> int:
         """What waits for sinks that are not among `sinks` is dead; how many."""
@@ -251,6 +267,28 @@ def _readable(document: dict[str, Any]) -> Message | None:
 
 def _held(sink: str) -> ColumnElement[bool]:
     return and_(OutboxRow.sink == sink, OutboxRow.state == Standing.HELD.value)
+
+
+def _pending(sink: str) -> ColumnElement[bool]:
+    return and_(OutboxRow.sink == sink, OutboxRow.state == Standing.PENDING.value)
+
+
+def _attempts(connection: Connection, sink: str, rates: Sequence[Rate]) -> list[Attempt]:
+    """As many of the last attempts at the sink as its rates count, newest first."""
+    row = AttemptRow
+    query = select(row.at_ns, row.boot, row.monotonic_ns, row.wait_ns).where(row.sink == sink)
+    most = max((rate.count for rate in rates), default=1)
+    return [Attempt(*one) for one in connection.execute(query.order_by(row.id.desc()).limit(most))]
+
+
+def _counted(connection: Connection, waiting: Waiting, now: Now) -> bool:
+    """Count another attempt of an entry; False where it is not pending any more."""
+    counted = (
+        update(OutboxRow)
+        .where(OutboxRow.id == waiting.number, OutboxRow.state == Standing.PENDING.value)
+        .values(attempts=OutboxRow.attempts + 1, last_attempt_ns=now.wall_ns)
+    )
+    return connection.execute(counted).rowcount == 1
 
 
 def _due(now_ns: int) -> ColumnElement[bool]:

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.daemon.alerts.deliver import deliver
-from cyclewatch.daemon.alerts.delivery.pace import backoff_ns, wait_ns
+from cyclewatch.daemon.alerts.delivery.pace import backoff_ns
 from cyclewatch.daemon.alerts.delivery.resending import Resending
 from cyclewatch.daemon.alerts.exchange import Delivered, Outcome, Refused, Retry
 from cyclewatch.daemon.alerts.message import Message
@@ -108,6 +108,10 @@ class Courier:
     def join(self, timeout_s: float) -> bool:
         """Wait for the end; False where an attempt still lasts. Its message is sent again by the next daemon."""
         self._thread.join(timeout_s)
+        return self.has_ended()
+
+    def has_ended(self) -> bool:
+        """Whether no attempt is made any more."""
         return not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -150,11 +154,10 @@ class Courier:
             return _UNUSABLE_S
         if waiting is None:
             return self._send_again(sender, poster, now)
-        most = max((rate.count for rate in sender.rates), default=1)
-        wait = wait_ns(self._outbox.attempts(self._sink, most), sender.rates, now, self._boot)
-        if wait:
-            return min(wait / 1e9, _LOOK_S)
-        self._send(sender, poster, waiting)
+        slot = self._outbox.begin(self._sink, sender.rates, now, self._boot, waiting)
+        if slot.attempt is None:
+            return min(slot.wait_ns / 1e9, _LOOK_S)
+        self._send(sender, poster, waiting, slot.attempt)
         return 0.0
 
     def _connected(self) -> Way:
@@ -162,12 +165,8 @@ class Courier:
             self._way = self._connect()
         return self._way
 
-    def _send(self, sender: Sender, poster: Poster, waiting: Waiting) -> None:
-        now = self._clock()
-        attempt = self._outbox.begin(waiting, self._sink, now, self._boot)
-        if attempt is None:
-            return
-        outcome = self._attempt(sender, poster, waiting.message, now)
+    def _send(self, sender: Sender, poster: Poster, waiting: Waiting, attempt: int) -> None:
+        outcome = self._attempt(sender, poster, waiting.message, self._clock())
         ended = self._clock()
         settled = self._settled(outcome, waiting, ended)
         while not self._noted(waiting, attempt, settled, ended):

@@ -97,6 +97,10 @@ class Delivery:
         self._keeper.join(max(0.0, end_s - time.monotonic()))
         return all(ended)
 
+    def has_ended(self) -> bool:
+        """Whether nothing is being sent any more, after `stop`."""
+        return all(courier.has_ended() for courier in self._couriers)
+
     def _count(self, name: str, outcome: str) -> None:
         self._metrics.deliveries.labels(name, outcome).inc()
 

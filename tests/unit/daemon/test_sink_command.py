@@ -1,9 +1,14 @@
 import json
+import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import insert, select, update
 
 from cyclewatch.daemon.alerts.senders.registry import SENDERS
+from cyclewatch.daemon.clock import boot_id
+from cyclewatch.daemon.store.database import open_database
+from cyclewatch.daemon.store.incident_models import AttemptRow
 from fake_http import Answer, closed_port, http_server
 from shell import Shell
 
@@ -89,6 +94,62 @@ def test_a_test_that_is_not_taken_says_why(tmp_path: Path, answer: Answer, said:
         result = shell(tmp_path, oncall=slack(tmp_path, f"{server.url}/{SECRET}")).run("test", "oncall")
     assert result.exit_code == 1
     assert result.stdout == said
+
+
+def attempts(one: Shell) -> list[tuple[str, bool, int]]:
+    """Sink, whether it is over, and how long the sink is to be left alone, of each attempt that was counted."""
+    engine = open_database(f"sqlite:///{one.database}", create=False)
+    with engine.connect() as connection:
+        rows = connection.execute(select(AttemptRow.sink, AttemptRow.ended, AttemptRow.wait_ns).order_by(AttemptRow.id))
+        found = [(row.sink, row.ended, row.wait_ns) for row in rows]
+    engine.dispose()
+    return found
+
+
+def test_a_test_counts_against_the_rate_and_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The daemon counts the same attempts; here one of its own has just been told to wait for a minute."""
+    naps = list[float]()
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        with engine.begin() as connection:
+            connection.execute(update(AttemptRow).values(wait_ns=0, monotonic_ns=0))
+
+    with http_server({f"/{SECRET}": Answer(b"ok")}) as server:
+        one = shell(tmp_path, oncall=slack(tmp_path, f"{server.url}/{SECRET}"))
+        one.store()
+        engine = open_database(f"sqlite:///{one.database}", create=False)
+        row = {"sink": "oncall", "at_ns": time.time_ns(), "boot": boot_id(Path("/proc")), "ended": True}
+        with engine.begin() as connection:
+            asked = {"monotonic_ns": time.monotonic_ns(), "wait_ns": 60 * 10**9}
+            connection.execute(insert(AttemptRow).values(**row, **asked))
+        monkeypatch.setattr("cyclewatch.daemon.cli.sink.time.sleep", nap)
+        result = one.run("test", "oncall")
+    engine.dispose()
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len(naps) == 1
+    assert 0 < naps[0] <= 60
+    assert attempts(one) == [("oncall", True, 0)] * 2
+
+
+def test_a_sink_that_asked_to_be_left_alone_is_left_alone(tmp_path: Path) -> None:
+    busy = Answer(b"slow down", 429, headers=(("Retry-After", "600"),))
+    with http_server({f"/{SECRET}": busy}) as server:
+        one = shell(tmp_path, oncall=slack(tmp_path, f"{server.url}/{SECRET}"))
+        one.store()
+        first, second = (one.run("test", "oncall") for _ in range(2))
+        assert len(server.requests) == 1
+    assert first.stdout == "oncall: not now, to be tried again after 600 s: HTTP 429: 'slow down'\n"
+    assert second.exit_code == 1
+    assert "its rate is used up, or it has asked to be left alone" in second.stdout
+    assert attempts(one) == [("oncall", True, 600 * 10**9)]
+
+
+def test_without_a_database_a_test_is_sent_and_says_that_it_is_not_counted(tmp_path: Path) -> None:
+    with http_server({f"/{SECRET}": Answer(b"ok")}) as server:
+        result = shell(tmp_path, oncall=slack(tmp_path, f"{server.url}/{SECRET}")).run("test", "oncall")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("cyclewatch: the test is not counted against the rate of the sink: ")
 
 
 def test_a_service_that_is_not_there_is_said_in_json_too(tmp_path: Path) -> None:

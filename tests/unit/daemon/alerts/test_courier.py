@@ -14,7 +14,7 @@ from alert_messages import URLS, sender
 from couriers import DAY_S, SECOND_NS, Lab, status, unreachable
 from cyclewatch.daemon.alerts.delivery.courier import Way
 from cyclewatch.daemon.alerts.exchange import Request, Response
-from cyclewatch.daemon.alerts.message import State
+from cyclewatch.daemon.alerts.message import Severity, State
 from cyclewatch.daemon.alerts.sinks import SinkError
 from cyclewatch.daemon.store.incident_models import AttemptRow
 
@@ -33,28 +33,88 @@ def posted(lab: Lab) -> list[str]:
 
 
 def test_messages_of_an_incident_arrive_in_order(lab: Lab) -> None:
-    for number, state in enumerate((State.OPENED, State.GROWN, State.RESOLVED), 1):
+    for number, state in enumerate((State.OPENED, State.GROWN, State.ACKNOWLEDGED), 1):
         lab.put("1", number, state)
     lab.turn_for(10)
-    assert posted(lab) == ["1 opened", "1 grown", "1 resolved"]
+    lab.put("1", 4, State.RESOLVED)
+    lab.turn_for(10)
+    assert posted(lab) == ["1 opened", "1 grown", "1 acknowledged", "1 resolved"]
     assert set(lab.standings().values()) == {"delivered"}
-    assert lab.counts == ["delivered"] * 3
+    assert lab.counts == ["delivered"] * 4
+
+
+def test_a_backlog_goes_out_by_severity_and_what_is_still_slow_before_what_is_over(lab: Lab) -> None:
+    """Whatever was stored first; an incident that has become severe brings its earlier messages with it."""
+    lab.put("noted", 1, severity=Severity.INFO)
+    lab.put("over", 1, State.RESOLVED, severity=Severity.CRITICAL)
+    lab.put("slow", 1)
+    lab.put("worse", 1)
+    lab.put("severe", 1, severity=Severity.CRITICAL)
+    lab.put("worse", 2, State.GROWN, severity=Severity.CRITICAL)
+    lab.turn_for(10)
+    told = ["worse opened", "severe opened", "worse grown", "over resolved", "slow opened", "noted opened"]
+    assert posted(lab) == told
+
+
+def test_what_was_over_before_it_could_be_told_is_one_message(lab: Lab) -> None:
+    """Its end, which says since when until when; what comes after it is told for itself."""
+    lab.service.answers = unreachable
+    lab.put("1", 1)
+    lab.put("1", 2, State.GROWN)
+    lab.turn_for(60)
+    lab.put("1", 3, State.RESOLVED)
+    lab.put("1", 4, State.OPENED)
+    lab.service.posted.clear()
+    lab.service.answers = lambda _: None
+    lab.turn_for(600)
+    assert posted(lab) == ["1 resolved", "1 opened"]
+    assert list(lab.standings().values()) == ["together", "together", "delivered", "delivered"]
+
+
+@pytest.mark.parametrize(("arrives", "standing"), [(True, "delivered"), (False, "together")])
+def test_what_is_over_while_it_is_being_told_is_not_told_again(lab: Lab, arrives: bool, standing: str) -> None:
+    def meanwhile(_: Request) -> Response | None:
+        lab.service.answers = lambda _: None
+        lab.put("1", 2, State.RESOLVED)
+        return None if arrives else status(503)
+
+    lab.service.answers = meanwhile
+    lab.put("1", 1)
+    lab.turn_for(60)
+    assert posted(lab) == ["1 opened", "1 resolved"]
+    assert lab.standings() == {"1:1:sink": standing, "1:2:sink": "delivered"}
+
+
+def test_the_end_of_the_quiet_hours_tells_of_what_could_not_be_told_before_them(lab: Lab) -> None:
+    lab.service.answers = unreachable
+    lab.put("1", 1)
+    lab.turn_for(60)
+    lab.put("1", 2, State.RESOLVED, held_s=3600)
+    lab.put("2", 1, held_s=3600)
+    lab.turn_for(3000, at_least_s=10)
+    lab.hands.pass_s(600)
+    lab.service.posted.clear()
+    lab.service.answers = lambda _: None
+    lab.turn_for(600)
+    ((_, request),) = lab.service.posted
+    assert [line.split(":")[0] for line in json.loads(request.body)["digest"]] == ["incident 2", "incident 1"]
 
 
 def test_what_is_stuck_holds_up_its_own_incident_alone(lab: Lab) -> None:
     lab.service.answers = lambda request: status(500) if b'"incident":"1"' in request.body else None
     lab.put("1", 1)
-    lab.put("1", 2, State.RESOLVED)
+    lab.put("1", 2, State.GROWN)
     lab.put("2", 1)
     lab.turn_for(60)
     assert "2 opened" in posted(lab)
-    assert "1 resolved" not in posted(lab)
+    assert "1 grown" not in posted(lab)
     assert lab.standings() == {"1:1:sink": "pending", "1:2:sink": "pending", "2:1:sink": "delivered"}
 
 
 def test_a_refused_message_is_dead_at_once_and_what_follows_is_sent(lab: Lab) -> None:
     lab.service.answers = lambda request: status(400) if b'"opened"' in request.body else None
     lab.put("1", 1)
+    lab.turn_for(10)
     lab.put("1", 2, State.RESOLVED)
     lab.turn_for(10)
     assert lab.rows() == [("1:1:sink", "dead", "HTTP 400"), ("1:2:sink", "delivered", "")]
@@ -74,19 +134,19 @@ def test_the_time_a_service_asks_for_is_kept_by_the_whole_sink_and_over_a_restar
 
 
 def test_a_day_without_network_loses_nothing(lab: Lab) -> None:
-    """And is not filled with attempts: a sink that fails rests half a minute."""
+    """And is not filled with attempts: a sink that fails rests half a minute. What is over by then is told once."""
     for incident in range(20):
         lab.put(str(incident), 1)
     lab.service.answers = unreachable
     lab.turn_for(DAY_S, at_least_s=120)
     assert 20 < len(lab.service.posted) <= DAY_S / 120 + 1
-    for incident in range(20):
+    for incident in range(0, 20, 2):
         lab.put(str(incident), 2, State.RESOLVED)
     lab.service.posted.clear()
     lab.service.answers = lambda _: None
     lab.turn_for(600)
-    assert sorted(posted(lab)) == sorted(f"{n} {state}" for n in range(20) for state in ("opened", "resolved"))
-    assert set(lab.standings().values()) == {"delivered"}
+    assert sorted(posted(lab)) == sorted(f"{n} {('resolved', 'opened')[n % 2]}" for n in range(20))
+    assert set(lab.standings().values()) == {"delivered", "together"}
 
 
 def test_after_some_days_it_is_given_up_with_its_reason(lab: Lab) -> None:
