@@ -128,6 +128,19 @@ def test_every_command_has_a_golden_help() -> None:
     }
 
 
+def test_the_list_of_commands_is_short_and_loads_none_of_them() -> None:
+    """All of them together took ten times as long as the list itself."""
+    code = (
+        "import atexit, sys; from cyclewatch.daemon.__main__ import main\n"
+        "heavy = ('numpy', 'sqlalchemy', 'pydantic', 'httpx', 'cyclewatch.config')\n"
+        "atexit.register(lambda: print([name for name in heavy if name in sys.modules]))\n"
+        "sys.argv[1:] = ['--help']; main()"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert answer.stdout.endswith("\n[]\n")
+    assert "..." not in answer.stdout.partition("Commands:")[2]
+
+
 def test_without_a_command_it_says_what_there_is() -> None:
     result = CliRunner().invoke(app, [])
     assert result.exit_code == 2

@@ -245,16 +245,6 @@ def test_a_sparkline_goes_from_the_lowest_to_the_highest() -> None:
     assert len(sparkline(np.arange(10_000.0))) == 72
 
 
-def test_other_commands_do_not_load_what_only_this_one_needs() -> None:
-    """The engine and the reader come with the command."""
-    code = (
-        "import sys, cyclewatch.daemon.cli.app\n"
-        "print([name for name in sys.modules if name.endswith(('series_file', 'covariates', 'offline'))])"
-    )
-    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert answer.stdout == "[]\n"
-
-
 def test_a_terminal_without_unicode_gets_text() -> None:
     """No crash over a block."""
     command = [sys.executable, "-m", "cyclewatch.daemon", "detect", str(SERVICE)]
