@@ -42,6 +42,10 @@ class Sink(Section):
         description="Where the signing secret (Feishu, DingTalk, webhook), the routing key (PagerDuty) or the login "
         "(Alertmanager) is: credential:NAME, file:/PATH or env:NAME.",
     )
+    picture: bool = Field(
+        default=True,
+        description="A picture of the timeline with each message, where the service takes one: Discord, Teams.",
+    )
 
     @model_validator(mode="after")
     def _fits_its_type(self) -> Self:

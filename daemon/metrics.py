@@ -135,6 +135,11 @@ class Metrics:
             ("sink", "outcome"),
             registry=self.registry,
         )
+        self.picture_failures = Counter(
+            "cyclewatch_picture_failures",
+            "Messages that went without their picture, because it could not be drawn.",
+            registry=self.registry,
+        )
         self.reloads = Counter(
             "cyclewatch_configuration_reloads",
             "Times that the configuration was read again: applied, or refused since it was wrong.",

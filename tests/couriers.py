@@ -11,7 +11,7 @@ from cyclewatch.collectors.base import Now
 from cyclewatch.config.alerts import PAGERS
 from cyclewatch.daemon.alerts.delivery.courier import Courier, Way
 from cyclewatch.daemon.alerts.exchange import Request, Response
-from cyclewatch.daemon.alerts.message import Severity, State
+from cyclewatch.daemon.alerts.message import Message, Picture, Severity, State
 from cyclewatch.daemon.alerts.outbox import Entry, Standing
 from cyclewatch.daemon.alerts.post import PostError
 from cyclewatch.daemon.store.database import open_database
@@ -71,6 +71,7 @@ class Lab:
         self.give_up_s = give_up_s
         self.leads = True
         self.counts: list[str] = []
+        self.illustrate: Callable[[Message, int], Picture | None] | None = None
         self.connect: Callable[[], Way] = lambda: (sender(kind), self.service)
         self.boot = "boot"
         self.restart()
@@ -87,6 +88,7 @@ class Lab:
             clock=self.hands.now,
             boot=self.boot,
             count=self.counts.append,
+            illustrate=self.illustrate,
             chance=lambda: 1.0,
         )
 

@@ -1,15 +1,22 @@
 """One message to one sink, and what came of it."""
 
 from cyclewatch.daemon.alerts.exchange import Outcome, Refused, Retry
-from cyclewatch.daemon.alerts.message import Message
+from cyclewatch.daemon.alerts.message import Message, Picture
 from cyclewatch.daemon.alerts.post import ForbiddenHostError, Poster, PostError
-from cyclewatch.daemon.alerts.senders.sender import Sender
+from cyclewatch.daemon.alerts.senders.sender import Illustrated, Sender
 
 
-def deliver(sender: Sender, message: Message, poster: Poster, now_ns: int) -> Outcome:
-    """Send `message` once. What did not arrive for sure is to be sent again: at least once, with the same key."""
+def deliver(sender: Sender, message: Message, poster: Poster, now_ns: int, picture: Picture | None = None) -> Outcome:
+    """Send `message` once, with `picture` where the sender takes one.
+
+    What did not arrive for sure is to be sent again: at least once, with the same key.
+    """
+    if picture is not None and isinstance(sender, Illustrated):
+        request = sender.illustrated(message, picture, now_ns)
+    else:
+        request = sender.payload(message, now_ns)
     try:
-        response = poster.post(sender.payload(message, now_ns))
+        response = poster.post(request)
     except ForbiddenHostError as error:
         return Refused(str(error))
     except PostError as error:

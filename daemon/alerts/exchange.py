@@ -1,11 +1,14 @@
 """What goes to a service and what comes back, and what that means."""
 
 import contextlib
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+
+import httpx
 
 from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.printable import printable
@@ -17,11 +20,21 @@ _QUOTED_MAX = 200
 
 @dataclass(frozen=True)
 class Request:
-    """A POST of JSON, ready to be sent; its parts may hold secrets and are not in its repr."""
+    """A POST, ready to be sent, of JSON unless a header says otherwise. It may hold secrets, but not in its repr."""
 
     url: str = field(repr=False)
     body: bytes = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a form; `file` is the name of the file that it is, empty where it is none."""
+
+    name: str
+    content: bytes
+    media_type: str
+    file: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +68,15 @@ class Refused:
 
 
 Outcome = Delivered | Retry | Refused
+
+
+def form_request(url: str, parts: Sequence[Part]) -> Request:
+    """A POST of several parts (multipart/form-data); the same bytes for the same parts."""
+    # Nothing that is sent can hold the digest of all that is sent.
+    boundary = hashlib.sha256(b"".join(part.content for part in parts)).hexdigest()
+    headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
+    files = [(part.name, (part.file or None, part.content, part.media_type)) for part in parts]
+    return Request(url, httpx.Request("POST", url, files=files, headers=headers).read(), headers)
 
 
 def outcome_by_status(response: Response, destination: Destination) -> Outcome:

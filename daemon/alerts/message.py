@@ -1,6 +1,6 @@
 """What a message says, whatever service it goes to."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 
@@ -105,6 +105,17 @@ class Message:
 
 def trial(sink: str, node: str, at_ns: int) -> Message:
     """The message of `cyclewatch sink test`: nobody who reads it may think that something is wrong."""
+@dataclass(frozen=True)
+class Picture:
+    """What goes with a message where the service takes it: a PNG, and what can be seen on it, in less than 400 letters.
+
+    It is made when the message is sent, and never stored.
+    """
+
+    png: bytes = field(repr=False)
+    alternative: str
+
+
     return Message(
         incident="test",
         key=f"cyclewatch-test-{node}",

@@ -12,10 +12,10 @@ from cyclewatch.daemon.alerts.deliver import deliver
 from cyclewatch.daemon.alerts.delivery.pace import backoff_ns
 from cyclewatch.daemon.alerts.delivery.resending import Resending
 from cyclewatch.daemon.alerts.exchange import Delivered, Outcome, Refused, Retry
-from cyclewatch.daemon.alerts.message import Message
+from cyclewatch.daemon.alerts.message import Message, Picture
 from cyclewatch.daemon.alerts.outbox import Settled, Standing, Waiting
 from cyclewatch.daemon.alerts.post import Poster
-from cyclewatch.daemon.alerts.senders.sender import Sender
+from cyclewatch.daemon.alerts.senders.sender import Illustrated, Sender
 from cyclewatch.daemon.alerts.sinks import SinkError
 from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.store.outbox import Outbox
@@ -52,6 +52,7 @@ class Courier:
         clock: both clocks.
         boot: the boot of this machine, whose monotonic clock that is.
         count: told what each attempt came to: "delivered", "retried", "refused" or "given_up".
+        illustrate: the picture of a message as it is at an instant (UTC), if there is one; None to send none.
         chance: even between 0 and 1, for jitter.
     """
 
@@ -67,6 +68,7 @@ class Courier:
         clock: Callable[[], Now],
         boot: str,
         count: Callable[[str], None],
+        illustrate: Callable[[Message, int], Picture | None] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._sink = sink
@@ -78,6 +80,10 @@ class Courier:
         self._clock = clock
         self._boot = boot
         self._count = count
+        self._illustrate = illustrate
+        self._without_picture: set[int] = set()
+        """Messages that were refused with their picture."""
+
         self._chance = chance
         self._way: Way | None = None
         self._resending = Resending()
@@ -166,18 +172,32 @@ class Courier:
         return self._way
 
     def _send(self, sender: Sender, poster: Poster, waiting: Waiting, attempt: int) -> None:
-        outcome = self._attempt(sender, poster, waiting.message, self._clock())
+        picture = self._picture(sender, waiting)
+        outcome = self._attempt(sender, poster, waiting.message, self._clock(), picture)
+        if picture is not None and isinstance(outcome, Refused):  # it may be the picture that the service does not take
+            self._without_picture.add(waiting.number)
+            outcome = Retry(None, f"{outcome.reason}; to be tried without the picture")
         ended = self._clock()
         settled = self._settled(outcome, waiting, ended)
+        if settled.standing is not Standing.PENDING:
+            self._without_picture.discard(waiting.number)
         while not self._noted(waiting, attempt, settled, ended):
             if self._stopping:
                 return
             self._pause(_LOOK_S)
         self._resending.told(waiting.thread)
 
-    def _attempt(self, sender: Sender, poster: Poster, message: Message, now: Now) -> Outcome:
+    def _picture(self, sender: Sender, waiting: Waiting) -> Picture | None:
+        """How things are now, where the sink takes that; anew for each attempt."""
+        if self._illustrate is None or not isinstance(sender, Illustrated) or waiting.number in self._without_picture:
+            return None
+        return self._illustrate(waiting.message, self._clock().wall_ns)
+
+    def _attempt(
+        self, sender: Sender, poster: Poster, message: Message, now: Now, picture: Picture | None = None
+    ) -> Outcome:
         try:
-            outcome = deliver(sender, message, poster, now.wall_ns)
+            outcome = deliver(sender, message, poster, now.wall_ns, picture)
         except Exception as error:
             log.exception("a sender failed by itself", sink=self._sink)
             outcome = Retry(None, f"the sender failed by itself: {type(error).__name__}: see the log")

@@ -14,6 +14,7 @@ from cyclewatch.collectors.base import Now
 from cyclewatch.config.alerts import PAGERS, Alerts
 from cyclewatch.daemon.alerts.delivery.courier import Courier, Way
 from cyclewatch.daemon.alerts.outbox import Load
+from cyclewatch.daemon.alerts.picture.illustrator import Illustrator
 from cyclewatch.daemon.alerts.sinks import poster_for, sender_for
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.store.database import reason_of
@@ -61,6 +62,7 @@ class Delivery:
         for gauge in (metrics.outbox_pending, metrics.outbox_oldest, metrics.outbox_dead):
             gauge.clear()  # the sinks may have been others until now
         self._keeper = threading.Thread(target=self._keep, name="outbox", daemon=True)
+        illustrator = Illustrator(engine, metrics.picture_failures.inc)
         self._couriers = [
             Courier(
                 name,
@@ -72,6 +74,7 @@ class Delivery:
                 clock=clock,
                 boot=boot,
                 count=partial(self._count, name),
+                illustrate=illustrator.picture if sink.picture else None,
             )
             for name, sink in alerts.sinks.items()
         ]

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.alerts.exchange import (
@@ -18,7 +18,7 @@ from cyclewatch.daemon.alerts.exchange import (
     quoted,
     retry_after_s,
 )
-from cyclewatch.daemon.alerts.message import Message
+from cyclewatch.daemon.alerts.message import Message, Picture
 from cyclewatch.daemon.alerts.shorten import length
 
 
@@ -50,6 +50,15 @@ class Sender(Protocol):
 
     def outcome(self, response: Response) -> Outcome:
         """What an answer means; its reasons hold no secrets."""
+        ...
+
+
+@runtime_checkable
+class Illustrated(Protocol):
+    """A sender whose service takes a picture within the request."""
+
+    def illustrated(self, message: Message, picture: Picture, now_ns: int) -> Request:
+        """What to send for `message` with `picture`, which is left out where the service has no room for it."""
         ...
 
 
