@@ -16,6 +16,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -115,9 +116,10 @@ def run(rings: int, rate: float, seconds: int) -> dict[str, Cost]:
             reading = measure(lambda: list(reader.collect(now())), seconds)
             reader.close()
 
+            executor = ThreadPoolExecutor(1)
             judging = CyclesCollector(settings.rings, Discovery(()), settings.host.proc, {})
-            runs = RunRegistry("node", "boot", ())
-            pipeline = Pipeline(settings, Metrics(), runs, Environment(), Board(), NoHistory(), {}, lambda _: None)
+            metrics, runs, known = Metrics(), RunRegistry("node", "boot", ()), NoHistory()
+            pipeline = Pipeline(settings, metrics, runs, Environment(), Board(), known, {}, lambda _: None, executor)
 
             def look() -> list[Sample]:
                 samples = list(judging.collect(now()))
@@ -129,6 +131,7 @@ def run(rings: int, rate: float, seconds: int) -> dict[str, Cost]:
             settle(look)
             both = measure(look, seconds)
             judging.close()
+            executor.shutdown()
     return {"reading": reading, "reading, windows and detection": both}
 
 

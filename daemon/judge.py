@@ -1,67 +1,57 @@
-"""Judging the windows of every series: detection, open regressions, and what is known of their causes."""
+"""Judging the windows of every series: detection, open regressions, and the question what is behind them."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Protocol
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import structlog
 from sqlalchemy.exc import SQLAlchemyError
 
 from cyclewatch.collectors.base import Now
-from cyclewatch.daemon.findings import findings_of
+from cyclewatch.daemon.inquiry import History, Inquiry, Place
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.metrics_state import PhaseState
 from cyclewatch.daemon.profiling.board import Board
 from cyclewatch.daemon.store.database import reason_of
-from cyclewatch.daemon.store.unit import Run, StoredLevel, StoredRegression, Unit
+from cyclewatch.daemon.store.unit import StoredLevel, StoredRegression, Unit
 from cyclewatch.daemon.tracks import RingTrack
 from cyclewatch.daemon.watch import Findings, Found, SeriesKey, SeriesWatch
-from cyclewatch.detectors.attribution import Evidence
 from cyclewatch.detectors.watching.decision import Parameters
 from cyclewatch.detectors.watching.deployment import Reference
-from cyclewatch.detectors.watching.shift_watch import Kind
 from cyclewatch.detectors.watching.tracking import Regression, State
 from cyclewatch.detectors.windows import CellWindow, Window
 
 log = structlog.get_logger(__name__)
 
 
-class History(Protocol):
-    """What the store remembers, as far as detection and attribution ask for it."""
+@dataclass(frozen=True)
+class _Asked:
+    """Something that was found, and what is behind it, once that is known; None for what has ended."""
 
-    def detector_state(self, key: str) -> Mapping[str, Any] | None:
-        """Saved state of a detector."""
-        ...
-
-    def evidence(
-        self, run: Run, rank: str, phase: str, began_ns: int, span_ns: tuple[int, int], *, synchronous: bool
-    ) -> Evidence:
-        """What is known of the time before a regression began, and of the time at its present level, `span_ns`."""
-        ...
-
-    def replaced_by(self, run: Run) -> Sequence[Run]:
-        """The latest runs of the target's configurations before this one, with the same model; newest first."""
-        ...
-
-    def evidence_of_deployment(
-        self, replaced: Run, run: Run, rank: str, phase: str, span_ns: tuple[int, int]
-    ) -> Evidence:
-        """What is known of the end of a configuration, and of the time of the one that replaced it, `span_ns`."""
-        ...
+    track: RingTrack
+    watch: SeriesWatch
+    found: Found
+    findings: "Future[Findings] | None"
 
 
 class Judge:
-    """Holds the watches of all series; what they find goes into the unit of the turn.
+    """Holds the watches of all series; what they find goes into the unit of a turn once its cause is known.
 
     `phases` is what the metrics show of each phase of each rank.
     """
 
-    def __init__(self, parameters: Parameters, metrics: Metrics, board: Board, history: History) -> None:
+    def __init__(
+        self, parameters: Parameters, metrics: Metrics, board: Board, history: History, inquiry: Inquiry
+    ) -> None:
         self._parameters = parameters
         self._metrics = metrics
         self._board = board
         self._history = history
+        self._inquiry = inquiry
+        self._asked: list[_Asked] = []
         self._changed: dict[str, SeriesWatch] = {}
         self.phases: dict[str, PhaseState] = {}
 
@@ -116,7 +106,7 @@ class Judge:
                 if suspected:
                     self._metrics.suspicions.labels(run.target).inc()
             for one in found:
-                self._found(track, watch, one, unit)
+                self._found(track, watch, one)
             known = verdict.level is not None and math.isfinite(verdict.level.log_ratio)
             self.phases[track.place(phase.value)] = PhaseState(
                 target=run.target,
@@ -132,7 +122,7 @@ class Judge:
 
     def _deployed(self, track: RingTrack, watch: SeriesWatch, reference: Reference, start_ns: int) -> list[Found]:
         """What a new configuration, whose baseline has just come to stand, changed against the one before it."""
-        replaced = self._replaced(track, watch.key.phase)
+        replaced = self._inquiry.replaced(_place(track, watch), self._parameters)
         if replaced is None:
             return []
         before, of_before = replaced
@@ -147,24 +137,6 @@ class Judge:
             effect="no more than noise" if found is None else f"{found.change.effect:+.1%}",
         )
         return [] if found is None else [found]
-
-    def _replaced(self, track: RingTrack, phase: str) -> tuple[Run, SeriesWatch] | None:
-        """The last configuration before this one whose series has a baseline, and its watch."""
-        try:
-            for run in self._history.replaced_by(track.run):
-                key = SeriesKey(run.target, track.rank, phase, run.fingerprint, run.node)
-                state = self._history.detector_state(key.text)
-                if state is None:
-                    continue
-                watch = SeriesWatch(key, self._parameters)
-                watch.restore(state)
-                if watch.detector.settled:
-                    return run, watch
-        except SQLAlchemyError as error:
-            log.warning("the store does not answer; nothing before is known", reason=reason_of(error))
-        except (ValueError, KeyError, TypeError) as error:
-            log.warning("the baseline of the configuration before is unusable", reason=str(error))
-        return None
 
     def _watch(self, track: RingTrack, rings: Collection[RingTrack], phase: str, unit: Unit) -> SeriesWatch | None:
         """The watch of this series: the one in use before a restart of the server, or as it was saved.
@@ -191,11 +163,35 @@ class Judge:
             _store_regression(track, watch, regression, unit)
         return watch
 
-    def _found(self, track: RingTrack, watch: SeriesWatch, one: Found, unit: Unit) -> None:
-        """Store a regression that is new or altered, with what is known of its cause."""
+    def settle(self, unit: Unit, *, wait: bool) -> None:
+        """Store what was found once it is known of all of it what is behind it; `wait` until it is.
+
+        All together and in order: a regression is stored with its cause, and `waiting` tells until then that the state
+        of the detectors, which has it open already, must not be.
+        """
+        if not wait and not all(one.findings is None or one.findings.done() for one in self._asked):
+            return
+        asked, self._asked = self._asked, []
+        for one in asked:
+            self._store(one, unit)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something was found of which it is not known yet what is behind it."""
+        return bool(self._asked)
+
+    def _found(self, track: RingTrack, watch: SeriesWatch, one: Found) -> None:
+        """Ask for what is behind a regression that is new or altered."""
+        findings = None
+        if one.regression.state is not State.RESOLVED:
+            findings = self._inquiry.ask(_place(track, watch), one, self._parameters)
+        self._asked.append(_Asked(track, watch, one, findings))
+
+    def _store(self, asked: _Asked, unit: Unit) -> None:
+        track, watch, one = asked.track, asked.watch, asked.found
         regression = one.regression
-        if regression.state is not State.RESOLVED:
-            watch.note(regression.kind, self._findings(track, watch.key.phase, one))
+        if asked.findings is not None:
+            watch.note(regression.kind, asked.findings.result())
         _store_regression(track, watch, regression, unit)
         found = watch.findings(regression.kind)
         if one.is_new and regression.state is State.OPEN:
@@ -213,23 +209,9 @@ class Judge:
             cause=found.causes[0]["subject"] if found.causes else "not shown",
         )
 
-    def _findings(self, track: RingTrack, phase: str, one: Found) -> Findings:
-        """What is behind a regression, as far as is known by now."""
-        began_ns, span_ns = one.regression.started_at_ns, (one.change.started_at_ns, one.change.detected_at_ns)
-        try:
-            if one.regression.kind is Kind.DEPLOYMENT:
-                replaced = self._replaced(track, phase)
-                if replaced is None:
-                    return Findings()
-                evidence = self._history.evidence_of_deployment(replaced[0], track.run, track.rank, phase, span_ns)
-            else:
-                evidence = self._history.evidence(
-                    track.run, track.rank, phase, began_ns, span_ns, synchronous=track.synchronous
-                )
-        except SQLAlchemyError as error:
-            log.warning("the store does not answer; the cause is not shown", reason=reason_of(error))
-            return Findings()
-        return findings_of(evidence)
+
+def _place(track: RingTrack, watch: SeriesWatch) -> Place:
+    return Place(track.run, track.rank, watch.key.phase, track.synchronous)
 
 
 def _mean_stages_s(cells: Sequence[CellWindow]) -> tuple[float, ...]:
@@ -242,5 +224,7 @@ def _store_regression(track: RingTrack, watch: SeriesWatch, regression: Regressi
     found = watch.findings(regression.kind)
     run, phase = track.run, watch.key.phase
     unit.regressions.append(
-        StoredRegression(run.key, run.target, track.rank, phase, regression, found.split, found.causes)
+        StoredRegression(
+            run.key, run.target, track.rank, phase, regression, found.split, found.causes, found.physical_bound
+        )
     )

@@ -29,6 +29,8 @@ def served_model(run: Run, hub: Path) -> ServedModel:
         ValueError: it cannot be told; one sentence says what is missing.
         OSError: the model's config.json cannot be read.
     """
+    if run.arguments.get("device") == "cpu":
+        raise ValueError("the server runs on a CPU")
     name = run.environment.get(_GPU, "")
     gpu = find_hardware(name)
     if gpu is None:
@@ -73,7 +75,7 @@ def bound_of(run: Run, costs: tuple[Coefficient, ...], hub: Path) -> dict[str, A
         "expected_ns": expected_ns,
         "at_least_ns": bound.seconds * 1e9,
         "speed_of_light_ratio": bound.seconds * 1e9 / expected_ns,
-        "bound_by": "memory" if bound.memory_s >= bound.compute_s else "compute",
+        "bound_by": bound.bound_by,
     }
 
 
@@ -86,14 +88,14 @@ class SpeedOfLight:
 
     def readings(self, run: Run, rank: str, cells: Iterable[CellWindow]) -> Iterator[Reading]:
         """The ratios of one window of a rank, by phase."""
-        served = self._of(run)
+        served = self.of(run)
         if served is not None:
             for phase, ratio in speed_of_light_ratios(served, cells).items():
                 labels = (("rank", rank), ("phase", phase.value))
                 yield Reading(run.target, "cycles.speed_of_light_ratio", ratio, labels)
 
-    def _of(self, run: Run) -> ServedModel | None:
-        """Looked up once a run, and again when its GPU becomes known, which takes some seconds."""
+    def of(self, run: Run) -> ServedModel | None:
+        """What a run serves; looked up once a run, and again when its GPU becomes known, which takes some seconds."""
         known_by = run.key, run.environment.get(_GPU, "")
         if run.target not in self._served or self._served[run.target][0] != known_by:
             try:

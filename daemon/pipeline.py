@@ -1,6 +1,7 @@
 """From samples to what is stored: windows, and what `judge.py` finds in them. One thread owns all of this."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 
 import numpy as np
 import structlog
@@ -18,7 +19,8 @@ from cyclewatch.collectors.records import (
 )
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.environment import Environment
-from cyclewatch.daemon.judge import History, Judge
+from cyclewatch.daemon.inquiry import History, Inquiry
+from cyclewatch.daemon.judge import Judge
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.model_bound import SpeedOfLight
 from cyclewatch.daemon.profiling.board import Board
@@ -61,6 +63,7 @@ class Pipeline:
         history: History,
         positions: Mapping[str, RingPosition],
         submit: Callable[[Unit], None],
+        executor: Executor,
     ) -> None:
         self._warmup_ns = int(settings.detection.warmup_s * 1e9)
         self._length_ns = int(settings.windows.length_s * 1e9)
@@ -70,7 +73,8 @@ class Pipeline:
         self._environment = environment
         self._board = board
         self._speed_of_light = SpeedOfLight(settings.engine.hub)
-        self._judge = Judge(Parameters.of(settings.detection, settings.windows), metrics, board, history)
+        inquiry = Inquiry(history, settings.engine.hub, executor)
+        self._judge = Judge(Parameters.of(settings.detection, settings.windows), metrics, board, history, inquiry)
         self._positions = dict(positions)
         self._submit = submit
         self._rings: dict[str, RingTrack] = {}
@@ -87,6 +91,7 @@ class Pipeline:
     def take_settings(self, settings: Settings) -> None:
         """Judge by other settings of detection from the next window on; all else stays as it is."""
         self._warmup_ns = int(settings.detection.warmup_s * 1e9)
+        self._judge.settle(self._unit, wait=True)
         self._judge.take_parameters(Parameters.of(settings.detection, settings.windows), self._rings.values())
 
     def take(self, sample: Sample, now: Now) -> None:
@@ -110,20 +115,24 @@ class Pipeline:
             offset_ns = _utc_offset_ns(track.batch.ring, now)
             for window in track.cutter.close_until(now.monotonic_ns - self._grace_ns):
                 self._close(track, window, window.index * self._length_ns + offset_ns, now)
+        self._judge.settle(self._unit, wait=False)
         self._runs_without_ring(now)
         self._publish(now)
         found = bool(self._unit.regressions)
         if found or now.monotonic_ns - self._flushed_ns >= _FLUSH_INTERVAL_NS:
-            self.flush(now, checkpoint=found or now.monotonic_ns - self._checkpoint_ns >= _CHECKPOINT_INTERVAL_NS)
+            is_due = found or now.monotonic_ns - self._checkpoint_ns >= _CHECKPOINT_INTERVAL_NS
+            self.flush(now, checkpoint=is_due and not self._judge.waiting)
 
     def flush(self, now: Now, *, checkpoint: bool) -> None:
         """Hand what there is to the store; with a checkpoint, detectors and ring positions together.
 
         A restart goes on from the last checkpoint and judges again what came after it: windows are written
         over with equal ones, and a regression always takes a checkpoint along, so that it is neither lost nor
-        found twice.
+        found twice. So a checkpoint waits until it is known what is behind all that was found.
         """
         unit = self._unit
+        if checkpoint:
+            self._judge.settle(unit, wait=True)
         unit.at_ns = now.wall_ns
         unit.status = {"targets": targets_status(self._metrics.state)}
         self._flushed_ns = now.monotonic_ns

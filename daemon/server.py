@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import structlog
@@ -102,6 +103,7 @@ class Server:
             self.metrics,
             self.clock.now,
         )
+        self._attribution = ThreadPoolExecutor(1, "attribution")
         self.pipeline = Pipeline(
             settings,
             self.metrics,
@@ -111,6 +113,7 @@ class Server:
             self.history,
             positions,
             self._writer.submit,
+            self._attribution,
         )
         resume = {key: position.next_sequence for key, position in positions.items()}
         collectors = build_collectors(settings, self.discovery, resume, self._own_work, nvml)
@@ -256,6 +259,7 @@ class Server:
         if not windows_wait:
             self.pipeline.turn(self.clock.now())
         self.pipeline.flush(self.clock.now(), checkpoint=True)
+        self._attribution.shutdown()
         self.profiling.stop()
         self._alerting.stop()
         written = self._writer.stop(_DRAIN_S)

@@ -39,10 +39,14 @@ class SeriesKey:
 
 @dataclass(frozen=True)
 class Findings:
-    """The split and the causes of a regression, as they are stored and shown."""
+    """The split and the causes of a regression, and its steps against the physical bound where that is known.
+
+    As they are stored and shown.
+    """
 
     split: tuple[Mapping[str, Any], ...] = ()
     causes: tuple[Mapping[str, Any], ...] = ()
+    physical_bound: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +149,7 @@ class SeriesWatch:
                 kind.value: {
                     "split": [dict(part) for part in one.split],
                     "causes": [dict(cause) for cause in one.causes],
+                    "physical_bound": None if one.physical_bound is None else dict(one.physical_bound),
                 }
                 for kind, one in self._findings.items()
             },
@@ -168,5 +173,6 @@ class SeriesWatch:
             if kind.value in state["regressions"]:  # those of earlier releases have no deployments
                 tracker.restore(state["regressions"][kind.value])
         self._findings = {
-            Kind(kind): Findings(tuple(one["split"]), tuple(one["causes"])) for kind, one in state["findings"].items()
+            Kind(kind): Findings(tuple(one["split"]), tuple(one["causes"]), one.get("physical_bound"))
+            for kind, one in state["findings"].items()
         }

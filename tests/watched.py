@@ -1,7 +1,8 @@
 """A pipeline with a real store, fed with simulated cycles by a hand-moved clock; it can be killed at any moment."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,15 @@ def ring_identity(key: str = "1-100-7", **changes: Any) -> RingIdentity:
     return RingIdentity(key=key, **values)
 
 
+class AtOnce(Executor):
+    """Does what it is given before it returns."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
 class Watched:
     """One daemon without its threads. `lag` units are not yet written when it is killed."""
 
@@ -58,6 +68,7 @@ class Watched:
         self.engine: Engine = open_database(address or f"sqlite:///{directory / 'watched.db'}", create=True)
         self.history = StoreHistory(self.engine)
         self.settings = settings
+        self.executor: Executor = AtOnce()
         self.jitter_ns = 0
         self.units: list[Unit] = []
         self.start()
@@ -80,6 +91,7 @@ class Watched:
             self.history,
             self.positions,
             self.units.append,
+            self.executor,
         )
 
     def now(self, at_ns: int) -> Now:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from cyclewatch.daemon.compare.comparison import Comparison
+    from cyclewatch.daemon.store.unit import Run
+    from cyclewatch.detectors.load.speed_of_light import ServedModel
 
 _STDOUT = "-"
 
@@ -58,10 +60,16 @@ def compare(
             engines.append(open_database(settings_or_exit(config).database_url, create=False))
         return engines[0]
 
+    def served(run: "Run") -> "ServedModel":
+        """What a run serves, as far as its model is found here."""
+        from cyclewatch.daemon.model_bound import served_model
+
+        return served_model(run, settings_or_exit(config).engine.hub)
+
     try:
         with errors_exit():
             sources = Sources(store, time.time_ns())
-            comparison = compare_sources(sources, first, second, Wanted(target, rank, phase), store)
+            comparison = compare_sources(sources, first, second, Wanted(target, rank, phase), store, served)
     except SourceError as error:
         _fail(str(error))
     except SQLAlchemyError as error:

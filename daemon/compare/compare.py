@@ -19,7 +19,7 @@ from cyclewatch.daemon.compare.sources import (
     StoredProfileSource,
     TimeSource,
 )
-from cyclewatch.daemon.compare.stored import Wanted, compare_times
+from cyclewatch.daemon.compare.stored import Served, Wanted, compare_times
 
 _KINDS = {
     ProfileSource: "a kernel profile",
@@ -32,9 +32,11 @@ _KINDS = {
 
 
 def compare_sources(
-    sources: Sources, first: str, second: str | None, wanted: Wanted, store: Callable[[], Engine]
+    sources: Sources, first: str, second: str | None, wanted: Wanted, store: Callable[[], Engine], served: Served
 ) -> Comparison:
     """What `first` and `second` name, side by side; `second` is None where the first has both sides.
+
+    `store` opens the database, `served` tells what a run serves; each is asked only where something stored is named.
 
     Raises:
         SourceError: one of them cannot be read, or they are not of one kind.
@@ -43,27 +45,26 @@ def compare_sources(
     """
     before = sources.find(first)
     if second is None:
-        return _alone(before, wanted, store)
+        return _alone(before, wanted, store, served)
     match before, sources.find(second):
         case (ProfileSource() | StoredProfileSource() as old, ProfileSource() | StoredProfileSource() as new):
             return compare_two_profiles(old, new)
         case (CyclesSource() as old, CyclesSource() as new):
             return compare_cycles(old, new, wanted.phase)
         case (TimeSource() as old, TimeSource() as new):
-            return compare_times(store(), old, new, wanted)
+            return compare_times(store(), old, new, wanted, served)
         case old, new:
             what = f"{old.label} is {_KINDS[type(old)]} and {new.label} {_KINDS[type(new)]}"
             raise SourceError(f"{what}: give two of one kind, or a report or a regression alone")
 
 
-def _alone(source: Source, wanted: Wanted, store: Callable[[], Engine]) -> Comparison:
+def _alone(source: Source, wanted: Wanted, store: Callable[[], Engine], served: Served) -> Comparison:
     match source:
         case ReportSource():
             return compare_report(source)
         case RegressionSource():
             view = source.view
-            return compare_times(
-                store(), source.before, source.after, Wanted(view.target, wanted.rank or view.rank, view.phase)
-            )
+            of_it = Wanted(view.target, wanted.rank or view.rank, view.phase)
+            return compare_times(store(), source.before, source.after, of_it, served)
         case _:
             raise SourceError(f"{source.label} is {_KINDS[type(source)]}: name what it is to be compared with")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cyclewatch.collectors.suspicion_records import SuspicionRow
-from cyclewatch.detectors.attribution import Cause
+from cyclewatch.detectors.attribution import BoundSplit, Cause
 from cyclewatch.detectors.kernels.comparison import ProfileComparison
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.split_part import SplitPart
@@ -84,7 +84,7 @@ class Comparison:
 
     Where `comparable` is false, a difference is no regression; `warnings` say why, and what else to know. `findings`
     are sentences, the most important first. `slower` is how many times as long a step became, as far as it can be
-    told. `split` are the parts of the time that `split_of` names.
+    told. `split` are the parts of the time that `split_of` names, `bound` what that time takes at least.
     """
 
     before: Subject
@@ -98,6 +98,7 @@ class Comparison:
     cycles: tuple[CyclePair, ...] = ()
     split_of: str = ""
     split: tuple[SplitPart, ...] = ()
+    bound: BoundSplit | None = None
     kernels: ProfileComparison | None = None
     suspicions: tuple[SuspicionRow, ...] = ()
     causes: tuple[Cause, ...] = ()

@@ -6,6 +6,7 @@ from typing import Any
 
 from cyclewatch.collectors.suspicion_records import SuspicionRow
 from cyclewatch.daemon.compare.comparison import Comparison, CyclePair, Cycles, Subject
+from cyclewatch.daemon.findings import bound_document
 from cyclewatch.detectors.attribution import Cause
 from cyclewatch.detectors.kernels.comparison import KernelChange, ProfileComparison, Use
 
@@ -33,6 +34,7 @@ def comparison_document(comparison: Comparison) -> dict[str, Any]:
             }
             for part in comparison.split
         ],
+        "physical_bound": bound_document(comparison.bound) if comparison.bound else None,
         "kernels": [_kernel(one) for one in kernels.kernels] if kernels else [],
         "families": _families(kernels) if kernels else [],
         "substitutions": _substitutions(kernels) if kernels else [],

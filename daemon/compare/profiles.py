@@ -22,14 +22,15 @@ AnyProfile = ProfileSource | StoredProfileSource
 
 def compare_two_profiles(before: AnyProfile, after: AnyProfile) -> Comparison:
     """The kernels of two profiles, what a step of each is made of, and what is behind the difference."""
-    comparison = compare_profiles(_profile(before), _profile(after))
+    old, new = _profile(before), _profile(after)
+    comparison = compare_profiles(old, new)
     parts = comparison.parts
     evidence = Evidence(0, "", before=(), after=(), synchronous=False, kernels=comparison, slower=growth(parts))
     differs = comparison.comparable and not comparison.may_be_noise
     found = causes(evidence, parts) if differs else ()
     return Comparison(
-        before=_subject(before),
-        after=_subject(after),
+        before=_subject(before, old),
+        after=_subject(after, new),
         comparable=comparison.comparable,
         warnings=(*comparison.reasons, *comparison.warnings),
         findings=(
@@ -106,8 +107,7 @@ def _profile(source: AnyProfile) -> Profile:
     return source.profile if isinstance(source, ProfileSource) else kernel_profile(source.stored)
 
 
-def _subject(source: AnyProfile) -> Subject:
-    profile = _profile(source)
+def _subject(source: AnyProfile, profile: Profile) -> Subject:
     facts = {"device": profile.device, "kernels": f"{profile.totals.calls:,} of {profile.totals.distinct:,} names"}
     if isinstance(source, StoredProfileSource):
         facts |= {"server": source.stored.target, "taken because of": source.stored.reason}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from cyclewatch.detectors.attribution import Cause, Status
+from cyclewatch.detectors.attribution import BoundSplit, Cause, Status
 from cyclewatch.detectors.split_part import SplitPart
 from cyclewatch.detectors.statistics.level_difference import LevelDifference
 
@@ -51,6 +51,17 @@ def split_sentence(parts: Sequence[SplitPart]) -> tuple[str, ...]:
     most = max(parts, key=lambda part: part.delta_us if total > 0 else -part.delta_us)
     times = f"{duration(most.before_us)} before, {duration(most.after_us)} after"
     return (f"{most.delta_us / total:.0%} of the difference is in {most.part}: {times}",)
+
+
+def bound_sentence(bound: BoundSplit | None) -> tuple[str, ...]:
+    """How much of a step is above the least that its load takes; none where that is not known."""
+    if bound is None:
+        return ()
+    old, new = bound.before, bound.after
+    least = [duration(one.at_least_us) for one in (old, new)]
+    once = least[0] if least[0] == least[1] else " before and at least ".join(least) + " after"
+    above = f"above it {duration(old.above_us)} before, {duration(new.above_us)} after"
+    return (f"a step of this load takes at least {once} (by {new.bound_by}); {above}",)
 
 
 def cause_sentences(causes: Sequence[Cause]) -> tuple[str, ...]:

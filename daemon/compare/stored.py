@@ -3,7 +3,7 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from cyclewatch.collectors.records import STAGES
 from cyclewatch.collectors.suspicion_records import SuspicionRow
 from cyclewatch.daemon.compare.comparison import NO_COMMON_LOAD, Comparison, CyclePair, Cycles, Subject, growth, merged
 from cyclewatch.daemon.compare.profiles import kernel_sentences
-from cyclewatch.daemon.compare.sentences import cause_sentences, slower_sentence, split_sentence
+from cyclewatch.daemon.compare.sentences import bound_sentence, cause_sentences, slower_sentence, split_sentence
 from cyclewatch.daemon.compare.sources import SourceError, TimeSource
 from cyclewatch.daemon.printable import printable, shown
 from cyclewatch.daemon.store.evidence import evidence_between
@@ -21,10 +21,23 @@ from cyclewatch.daemon.store.models import RunRow, WindowRow
 from cyclewatch.daemon.store.run_rows import run_of
 from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import Run
-from cyclewatch.detectors.attribution import Event, Evidence, Trace, causes, split_of
+from cyclewatch.detectors.attribution import (
+    BoundSplit,
+    Event,
+    Evidence,
+    SplitPart,
+    Trace,
+    bound_split,
+    causes,
+    split_of,
+)
+from cyclewatch.detectors.load.speed_of_light import ServedModel
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.statistics.level_difference import level_difference
 from cyclewatch.detectors.suspicion.scores import suspicion_row
+
+Served = Callable[[Run], ServedModel]
+"""What a run serves; raises ValueError or OSError, which say why that cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +71,7 @@ class _Side:
     runs: Sequence[Run]
 
 
-def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted: Wanted) -> Comparison:
+def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted: Wanted, served: Served) -> Comparison:
     """What the store has of two stretches of time.
 
     Raises:
@@ -77,6 +90,7 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
     kernels = evidence.kernels
     divided = split_of(evidence)
     parts = divided.parts
+    bound, unknown = _bound(evidence, parts, old.runs[-1], new.runs[-1], served)
     reasons = _differences(old.runs, new.runs)
     difference = level_difference(*(_by_window(side.cells[rank, phase]) for side in (old, new)))
     is_told = not reasons and (difference is None or difference.is_sure)
@@ -90,6 +104,7 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
             *reasons,
             *(() if parts else (NO_COMMON_LOAD,)),
             *((f"of the kernel profiles: {text}" for text in kernels.reasons) if kernels else ()),
+            *unknown,
         ),
         findings=(
             *slower_sentence(
@@ -97,6 +112,7 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
             ),
             *cause_sentences(found),
             *(split_sentence(parts) if is_told else ()),
+            *bound_sentence(bound),
             *(kernel_sentences(kernels) if kernels else ()),
             *_events(evidence.events),
         ),
@@ -105,10 +121,23 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
         cycles=pairs,
         split_of=f"the mean {phase} cycle of {rank}, at the same load, from {divided.made_of}",
         split=parts,
+        bound=bound,
         kernels=kernels,
         suspicions=tuple(_suspicions(old.cells[rank, phase], new.cells[rank, phase], evidence, rank)),
         causes=found,
     )
+
+
+def _bound(
+    evidence: Evidence, parts: Sequence[SplitPart], old: Run, new: Run, served: Served
+) -> tuple[BoundSplit | None, tuple[str, ...]]:
+    """The bound of the mean cycle; where it is not known, a sentence that says why, if there could be one."""
+    if evidence.synchronous:
+        return None, ()
+    try:
+        return bound_split(evidence, parts, served(old), served(new)), ()
+    except (OSError, ValueError) as error:
+        return None, (f"the least that a step takes is not known: {printable(str(error), 300)}",)
 
 
 def _side(connection: Connection, source: TimeSource, target: str | None) -> _Side:

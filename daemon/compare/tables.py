@@ -9,6 +9,7 @@ from cyclewatch.daemon.compare.comparison import Comparison, CyclePair, Cycles
 from cyclewatch.daemon.compare.document import QUANTILES
 from cyclewatch.daemon.compare.sentences import duration, subject_of
 from cyclewatch.daemon.printable import printable
+from cyclewatch.detectors.attribution import BoundSplit
 from cyclewatch.detectors.kernels import classify
 from cyclewatch.detectors.kernels.comparison import KernelChange, ProfileComparison, Use, Verdict
 from cyclewatch.detectors.suspicion.shares import is_gpu
@@ -38,6 +39,8 @@ def report_tables(comparison: Comparison) -> list[Table]:
     tables += [cycles_table(pair) for pair in comparison.cycles]
     if comparison.split:
         tables.append(split_table(comparison))
+    if comparison.bound:
+        tables.append(bound_table(comparison.bound))
     if comparison.kernels:
         tables += kernel_tables(comparison.kernels)
     if comparison.suspicions:
@@ -82,6 +85,19 @@ def split_table(comparison: Comparison) -> Table:
     ]
     columns = ("part", "before", "after", "change", "of the change")
     return _table("Where the time goes", columns, cells, {"part"}, f"Of {comparison.split_of}.")
+
+
+def bound_table(bound: BoundSplit) -> Table:
+    """What a step takes at least, and what is above that."""
+    old, new = bound.before, bound.after
+    times = [("at least", old.at_least_us, new.at_least_us), ("above it", old.above_us, new.above_us)]
+    times += [(f"of that, {one.part}", one.before_us, one.after_us) for one in bound.above]
+    rows = [(name, duration(before), duration(after), _signed(after - before)) for name, before, after in times]
+    rows.append(("speed of light", f"{old.ratio:.1%}", f"{new.ratio:.1%}", ""))
+    rows.append(("bound by", old.bound_by, new.bound_by, ""))
+    rows.append(("GPU", old.gpu, new.gpu, ""))
+    note = "The least is what the model's weights, KV cache and arithmetic take at the peaks of the GPU."
+    return _table("Against the speed of light", ("", "before", "after", "change"), rows, {""}, note)
 
 
 def causes_table(comparison: Comparison) -> Table:

@@ -15,11 +15,13 @@ from cyclewatch.daemon.store.models import LevelRow, RunRow, SampleRow, SeriesRo
 from cyclewatch.daemon.store.run_rows import run_of
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import StageMeans, Trace
-from cyclewatch.detectors.phases import Floats, Integers
+from cyclewatch.detectors.load.speed_of_light import step_load
+from cyclewatch.detectors.phases import Floats, Integers, Phase
 
 LEVEL = "cycles.log_ratio"
 """Name of the trace that is a judged series itself: log(measured / expected) a window."""
 
+_LOAD = ("batch_size", "new_tokens", "kv_tokens")
 _POINTS_MAX = 60
 _FINEST_NS = 10**9
 
@@ -76,6 +78,7 @@ def cycles_in(connection: Connection, stretch: Stretch, rank: str, phase: str) -
             WindowRow.bucket,
             func.sum(WindowRow.count),
             func.sum(time_ns * WindowRow.on_cpu_ratio) / func.nullif(func.sum(time_ns).filter(sampled), 0),
+            *(func.sum(WindowRow.count * getattr(WindowRow, name)) for name in _LOAD),
             *(func.sum(WindowRow.count * getattr(WindowRow, f"{stage}_ns")) for stage in STAGES),
         )
         .join(RunRow, RunRow.id == WindowRow.run_id)
@@ -93,10 +96,11 @@ def cycles_in(connection: Connection, stretch: Stretch, rank: str, phase: str) -
         StageMeans(
             bucket=bucket,
             count=int(count),
-            stages_ns=tuple(float(total_ns) / count for total_ns in stages_ns),
+            stages_ns=tuple(float(total_ns) / count for total_ns in totals[len(_LOAD) :]),
             on_cpu_ratio=math.nan if on_cpu_ratio is None else float(on_cpu_ratio),
+            load=step_load(Phase(phase), *(float(total) / count for total in totals[: len(_LOAD)])),
         )
-        for bucket, count, on_cpu_ratio, *stages_ns in connection.execute(query)
+        for bucket, count, on_cpu_ratio, *totals in connection.execute(query)
     ]
 
 

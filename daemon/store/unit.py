@@ -127,6 +127,7 @@ class StoredRegression:
     regression: Regression
     split: tuple[Mapping[str, Any], ...] = field(hash=False)
     causes: tuple[Mapping[str, Any], ...] = field(hash=False)
+    physical_bound: Mapping[str, Any] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """What a change is made of and what is behind it: `evidence` goes in, the split and ranked causes come out."""
 
+from cyclewatch.detectors.attribution.bound_split import BoundSplit, StepBound, bound_split
 from cyclewatch.detectors.attribution.evidence import (
     Cause,
     Event,
@@ -14,6 +15,7 @@ from cyclewatch.detectors.attribution.split import Split, split, split_of
 from cyclewatch.detectors.split_part import SplitPart
 
 __all__ = [
+    "BoundSplit",
     "Cause",
     "Event",
     "Evidence",
@@ -22,7 +24,9 @@ __all__ = [
     "SplitPart",
     "StageMeans",
     "Status",
+    "StepBound",
     "Trace",
+    "bound_split",
     "causes",
     "split",
     "split_of",

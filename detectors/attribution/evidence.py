@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from cyclewatch.detectors.kernels.comparison import ProfileComparison
+from cyclewatch.detectors.load.physical_bound import Load
 from cyclewatch.detectors.phases import Floats, Integers
 
 
@@ -18,12 +19,16 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class StageMeans:
-    """Mean cycles of one load bucket over some windows; nanoseconds. `on_cpu_ratio` may be NaN."""
+    """Mean cycles of one load bucket over some windows; nanoseconds. `on_cpu_ratio` may be NaN.
+
+    `load` is the mean load, where a cycle is one step of it.
+    """
 
     bucket: int
     count: int
     stages_ns: tuple[float, ...]
     on_cpu_ratio: float
+    load: Load | None = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """Splitting the mean cycle before and after a change into its parts: stages, and kernels where profiles show them."""
 
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +8,8 @@ import numpy as np
 
 from cyclewatch.collectors.records import STAGES
 from cyclewatch.detectors.attribution.evidence import Evidence, StageMeans
+from cyclewatch.detectors.attribution.same_load import at_same_load
 from cyclewatch.detectors.kernels.changes import PhaseSplit, ProfileComparison, Unit
-from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.split_part import SplitPart
 
 WAIT, LAUNCH, COMMUNICATION = "wait", "launch", "communication"
@@ -53,32 +52,16 @@ def split(before: Iterable[StageMeans], after: Iterable[StageMeans]) -> tuple[Sp
 
     The parts sum to the mean cycle time on both sides.
     """
-    old, new = _by_bucket(before), _by_bucket(after)
-    common = sorted(set(old) & set(new))
-    if not common:
+    pairs = at_same_load(before, after)
+    if not pairs:
         return ()
-    weights = np.array([new[bucket][0] for bucket in common], np.float64)
-    weights /= weights.sum()
-    before_ns = weights @ np.stack([old[bucket][1] for bucket in common])
-    after_ns = weights @ np.stack([new[bucket][1] for bucket in common])
+    weights = np.array([pair.weight for pair in pairs])
+    before_ns = weights @ np.stack([pair.before.stages_ns for pair in pairs])
+    after_ns = weights @ np.stack([pair.after.stages_ns for pair in pairs])
     return tuple(
         SplitPart(stage, float(b) / 1e3, float(a) / 1e3)
         for stage, b, a in zip(STAGES, before_ns, after_ns, strict=True)
     )
-
-
-def _by_bucket(means: Iterable[StageMeans]) -> dict[int, tuple[int, Floats]]:
-    grouped: dict[int, list[StageMeans]] = defaultdict(list)
-    for mean in means:
-        if mean.count > 0 and np.isfinite(mean.stages_ns).all():
-            grouped[mean.bucket].append(mean)
-    return {
-        bucket: (
-            sum(one.count for one in group),
-            np.average([one.stages_ns for one in group], axis=0, weights=[one.count for one in group]),
-        )
-        for bucket, group in grouped.items()
-    }
 
 
 def _main_step(comparison: ProfileComparison | None) -> PhaseSplit | None:

@@ -43,6 +43,11 @@ class PhysicalBound:
         """The bound: memory and arithmetic may overlap, so it is the larger of the two."""
         return max(self.memory_s, self.compute_s)
 
+    @property
+    def bound_by(self) -> str:
+        """Which of the two it is: `memory` or `compute`."""
+        return "memory" if self.memory_s >= self.compute_s else "compute"
+
 
 def physical_bound(
     shape: ModelShape, load: Load, gpu: Hardware, *, tp_size: int = 1, kv_element_bytes: float | None = None

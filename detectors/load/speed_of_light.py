@@ -34,6 +34,13 @@ class ServedModel:
         return physical_bound(self.shape, load, self.gpu, tp_size=self.tp_size, kv_element_bytes=self.kv_element_bytes)
 
 
+def step_load(phase: Phase, batch_size: float, new_tokens: float, kv_tokens: float) -> Load | None:
+    """The load of a cycle of this phase as a step; None where a cycle is no step of its own, or nothing is computed."""
+    # A decode computes one token a request; what its records say of new tokens is left over from before.
+    computed = batch_size if phase is Phase.DECODE else new_tokens
+    return Load(batch_size, computed, kv_tokens) if phase in _STEPS and batch_size > 0 and computed > 0 else None
+
+
 def speed_of_light_ratios(served: ServedModel, cells: Iterable[CellWindow]) -> dict[Phase, float]:
     """T_SOL / T of prefills and decodes, each phase as a whole: the bounds of all its cycles over their times.
 
@@ -43,11 +50,10 @@ def speed_of_light_ratios(served: ServedModel, cells: Iterable[CellWindow]) -> d
     least_ns: dict[Phase, float] = {}
     took_ns: dict[Phase, float] = {}
     for cell in cells:
-        # A decode computes one token a request; what its records say of new tokens is left over from before.
-        new_tokens = cell.batch_size if cell.phase is Phase.DECODE else cell.new_tokens
-        if cell.phase not in _STEPS or cell.batch_size <= 0 or new_tokens <= 0:
+        load = step_load(cell.phase, cell.batch_size, cell.new_tokens, cell.kv_tokens)
+        if load is None:
             continue
-        bound = served.bound(Load(cell.batch_size, new_tokens, cell.kv_tokens))
+        bound = served.bound(load)
         least_ns[cell.phase] = least_ns.get(cell.phase, 0.0) + cell.count * bound.seconds * 1e9
         took_ns[cell.phase] = took_ns.get(cell.phase, 0.0) + cell.count * cell.mean_ns
     return {phase: least_ns[phase] / took_ns[phase] for phase in least_ns if took_ns[phase] > 0}

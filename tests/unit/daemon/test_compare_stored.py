@@ -12,11 +12,15 @@ from sqlalchemy import Engine
 from cyclewatch.daemon.compare.compare import compare_sources
 from cyclewatch.daemon.compare.comparison import Comparison
 from cyclewatch.daemon.compare.document import comparison_document
+from cyclewatch.daemon.compare.html import comparison_html
+from cyclewatch.daemon.compare.markdown import comparison_markdown
 from cyclewatch.daemon.compare.sources import SourceError, Sources
 from cyclewatch.daemon.compare.stored import Wanted
 from cyclewatch.daemon.store.unit import Run, StoredSample, StoredWindow, Unit
+from cyclewatch.detectors.load.speed_of_light import ServedModel
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.windows import cells_of
+from served_models import LLAMA_ON_H200
 from simulated import cycles
 from units import KERNEL, REGRESSION, RUN, SECOND, profile, stored
 from watched import Watched
@@ -32,6 +36,7 @@ class Past:
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
+        self.served: ServedModel | None = None
 
     @property
     def engine(self) -> Engine:
@@ -58,7 +63,12 @@ class Past:
 
     def compare(self, first: str, second: str | None = None, **wanted: str) -> Comparison:
         sources = Sources(lambda: self.engine, NOW_NS)
-        return compare_sources(sources, first, second, Wanted(**wanted), lambda: self.engine)
+        return compare_sources(sources, first, second, Wanted(**wanted), lambda: self.engine, self._serves)
+
+    def _serves(self, run: Run) -> ServedModel:
+        if self.served is None:
+            raise ValueError(f"there is no config.json of {run.model} here")
+        return self.served
 
 
 @pytest.fixture(name="past")
@@ -91,6 +101,29 @@ def test_two_stretches_of_time(slowed: Past) -> None:
     assert pair.before.mean_us == pytest.approx(5000, rel=0.01)
     assert found.suspicions[0].metric == "host.cpu_frequency_ratio"
     assert comparison_document(found)["summary"]["of"] == "decode"
+
+
+def test_a_step_against_the_least_that_it_takes(slowed: Past) -> None:
+    """A small decode of Llama-3-8B needs 3.1 ms on an H200: above it are 1.9 ms before and 4.4 ms after."""
+    slowed.served = LLAMA_ON_H200
+    found = slowed.compare("-2h/-1h", "-1h/now")
+    assert found.bound is not None
+    assert found.bound.before.at_least_us == pytest.approx(found.bound.after.at_least_us)
+    assert found.bound.after.above_us - found.bound.before.above_us == pytest.approx(2500, rel=0.05)
+    assert found.warnings == ()
+    document = comparison_document(found)["physical_bound"]
+    assert document["before"]["speed_of_light_ratio"] == pytest.approx(found.bound.before.ratio, abs=1e-4)
+    assert (document["after"]["gpu"], document["after"]["bound_by"]) == ("H200", "memory")
+    assert any("a step of this load takes at least 3." in sentence for sentence in found.findings)
+    for page in (comparison_markdown(found), comparison_html(found)):
+        assert "Against the speed of light" in page
+
+
+def test_where_the_model_is_not_known_that_is_said_once(slowed: Past) -> None:
+    found = slowed.compare("-2h/-1h", "-1h/now")
+    assert found.bound is None
+    assert found.warnings == ("the least that a step takes is not known: there is no config.json of tiny here",)
+    assert comparison_document(found)["physical_bound"] is None
 
 
 def test_times_may_be_written_out(slowed: Past) -> None:

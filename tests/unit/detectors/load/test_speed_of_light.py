@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cyclewatch.collectors.model_shape import ModelShape, read_model_shape
+from cyclewatch.collectors.model_shape import read_model_shape
 from cyclewatch.collectors.records import ForwardMode
-from cyclewatch.detectors.load.physical_bound import Hardware, Load
+from cyclewatch.detectors.load.physical_bound import Load
 from cyclewatch.detectors.load.speed_of_light import ServedModel, speed_of_light_ratios
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.windows import CellWindow, summarise
 from model_configs import DEEPSEEK_V3, GPT_OSS_120B, LLAMA_3_8B, MIXTRAL_8X7B, QWEN3_8B
+from served_models import H200, LLAMA_ON_H200
 from simulated import cycles
 
-H200 = Hardware(peak_flops=989.4e12, bandwidth=4.8e12)
 MODELS = {
     "llama": LLAMA_3_8B,
     "qwen": QWEN3_8B,
@@ -31,27 +31,6 @@ MODELS = {
 def served(config: dict[str, Any], directory: Path, **changes: Any) -> ServedModel:
     (directory / "config.json").write_text(json.dumps(config))
     return ServedModel(read_model_shape(directory / "config.json"), "H200", H200, **changes)
-
-
-LLAMA = ServedModel(
-    ModelShape(
-        architecture="LlamaForCausalLM",
-        layers=32,
-        hidden=4096,
-        heads=32,
-        kv_heads=8,
-        head_dim=128,
-        vocabulary=128_256,
-        intermediate=14_336,
-        dtype="bfloat16",
-        dtype_bytes=2.0,
-        quantization="",
-        weight_bytes=2.0,
-        dense_layers=32,
-    ),
-    "H200",
-    H200,
-)
 
 
 def cell(phase: Phase, mean_ns: float, requests: float, new: float, cached: float, count: int = 10) -> CellWindow:
@@ -132,6 +111,6 @@ def test_a_ratio_is_positive_and_falls_as_steps_get_longer(
 ) -> None:
     one = cell(phase, mean_ns, requests, new, cached, count)
     twice = replace(one, mean_ns=2 * mean_ns)
-    first, second = (speed_of_light_ratios(LLAMA, [cells]) for cells in (one, twice))
+    first, second = (speed_of_light_ratios(LLAMA_ON_H200, [cells]) for cells in (one, twice))
     assert first.keys() == second.keys()
     assert all(ratio > 0 and second[phase] == pytest.approx(ratio / 2) for phase, ratio in first.items())
