@@ -1,7 +1,8 @@
 """What the store knows of the time around a change, or of two stretches of time, as attribution takes it.
 
-It is read in a thread of its own when a regression is confirmed (`daemon/inquiry.py`). With two days of 300 series in the
-store, each read every 2 s, and 8 ranks, SQLite takes about 0.1 s for a minute after the change, and twice that for ten.
+It is read in a thread of its own when a regression is confirmed (`daemon/inquiry.py`). With two days of 300 series in
+the store, each read every 2 s, and 8 ranks, SQLite takes about 0.1 s for a minute after the change, and twice that for
+ten.
 """
 
 from collections.abc import Iterable, Sequence
