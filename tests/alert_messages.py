@@ -86,21 +86,22 @@ def filled(text: str) -> Message:
         links=Links(text, text, text),
         change=text,
         by=text,
-        digest=(text,) * 200,
+        digest=(text,) * 50,
     )
 
 
+# The longest text that any service takes has 2,500 characters; these are four times as long, and one is much longer.
 _WILD = '<!channel> <https://e.example|x> @everyone [a](http://e.example) ![i](http://e.example) \x1b[31m\r\n "q\\'
 HOSTILE = {
     "nothing": replace(filled(""), cause=None, felt=(), targets=0),
     "spaces": filled(" \t\n"),
     "commands": filled(f"{_WILD} </script> \u202e \x00 \ud800 *_~`| #1 {{a}} %s"),
     "long": filled("x" * 100_000),
-    "chinese": filled("汉字" * 50_000),
-    "emoji": filled("🔥" * 50_000),
-    "entities": filled("&<>" * 30_000),
-    "escapes": filled('\\`*_~|[]<>#!"' * 8_000),
-    "controls": filled("\x07\u202e" * 50_000),
+    "chinese": filled("汉字" * 5_000),
+    "emoji": filled("🔥" * 5_000),
+    "entities": filled("&<>" * 3_000),
+    "escapes": filled('\\`*_~|[]<>#!"' * 800),
+    "controls": filled("\x07\u202e" * 5_000),
     "long links": replace(MESSAGE, links=Links(*[f"https://e.example/{'&' * 480}"] * 3)),
     "too long links": replace(MESSAGE, links=Links(*[f"https://e.example/{'a' * 100_000}"] * 3)),
     "bad links": replace(MESSAGE, links=Links("javascript:alert(1)", "https://e.example/a b|c>", "https://[::1")),
