@@ -13,6 +13,8 @@ class State(StrEnum):
     RESOLVED = "resolved"
     ACCEPTED = "accepted"
     """It stays, and somebody has said that this is the new normal."""
+    MERGED = "merged"
+    """It turned out to be one with an older incident, which is told of from now on."""
     EXPECTED = "expected"
     """What an announced change has done: no alarm."""
     DIGEST = "digest"
@@ -20,7 +22,7 @@ class State(StrEnum):
     TEST = "test"
 
 
-OVER = frozenset({State.RESOLVED, State.ACCEPTED})
+OVER = frozenset({State.RESOLVED, State.ACCEPTED, State.MERGED})
 """What was an alarm is none any more."""
 
 ENDS = OVER | {State.EXPECTED}
@@ -72,8 +74,9 @@ class Message:
     `effect` is the change of the cycle time as a ratio, `ci` its interval. `targets` counts all targets it concerns,
     the one named among them. Instants are nanoseconds of UTC, before the year 10000: `at_ns` is when `state` came
     about. `change` is what was changed right before ("SGLang 0.5.22 to 0.5.23"), `by` who acknowledged, accepted or
-    announced it, and why; `returns` is how often it came back; `risen_from` the severity that was told before, where it
-    has risen. A digest has a line for each thing it tells in `digest`, and is about nothing else.
+    announced it, and why, or the incident that it was merged into; `returns` is how often it came back; `risen_from` the
+    severity that was told before, where it has risen. A digest has a line for each thing it tells in `digest`, and is
+    about nothing else.
 
     Texts may come from anywhere and have any length: `text.py` makes them fit to be shown.
     """
@@ -103,8 +106,6 @@ class Message:
     digest: tuple[str, ...] = ()
 
 
-def trial(sink: str, node: str, at_ns: int) -> Message:
-    """The message of `cyclewatch sink test`: nobody who reads it may think that something is wrong."""
 @dataclass(frozen=True)
 class Picture:
     """What goes with a message where the service takes it: a PNG, and what can be seen on it, in less than 400 letters.
@@ -116,6 +117,8 @@ class Picture:
     alternative: str
 
 
+def trial(sink: str, node: str, at_ns: int) -> Message:
+    """The message of `cyclewatch sink test`: nobody who reads it may think that something is wrong."""
     return Message(
         incident="test",
         key=f"cyclewatch-test-{node}",

@@ -108,6 +108,7 @@ def told_in_a_line(message: Message) -> str:
     said = {
         State.RESOLVED: f"was {size} from {since} to {_minute(message.at_ns)}, and is as fast as before",
         State.ACCEPTED: f"stays {size} since {since}, which was accepted",
+        State.MERGED: f"is {size} since {since}, which is one with {_name(message.by, 'another incident')}",
         State.EXPECTED: f"is {size} since {since}, as announced",
     }.get(message.state, f"is {size} since {since}")
     cause = f": {message.cause.subject}" if message.cause is not None and message.cause.subject else ""
@@ -123,6 +124,7 @@ def _title(message: Message) -> str:
         State.ACKNOWLEDGED: f"Acknowledged: {_place(message)}",
         State.RESOLVED: f"Resolved: {_place(message)}",
         State.ACCEPTED: f"Accepted as normal, {size} slower: {_place(message)}",
+        State.MERGED: f"One with {_name(message.by, 'another incident')}: {_place(message)}",
         State.EXPECTED: f"As announced, {size} slower: {_place(message)}",
         State.DIGEST: f"{len(message.digest)} incidents told together",
         State.TEST: f"Test of cyclewatch on {_name(message.node, 'a node')}",
@@ -142,6 +144,7 @@ def _what(message: Message) -> str:
         if message.by
         else f"is as fast as before; it was {size}",
         State.ACCEPTED: f"stays {size}; accepted by {somebody}",
+        State.MERGED: f"is {size}; it turned out to be one with {_name(message.by, 'another incident')}",
         State.EXPECTED: f"is {size}; announced by {somebody}",
     }[message.state]
     details = ", ".join(

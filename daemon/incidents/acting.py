@@ -41,6 +41,7 @@ def _rebased(incident: Incident, now_ns: int) -> Incident:
 
 
 def _reopened(incident: Incident, now_ns: int) -> Incident:
+    _must_be_itself(incident)
     if incident.state not in ENDED:
         raise ActError(f"incident {incident.number} is {incident.state}: there is nothing to reopen")
     members = tuple(replace(member, accepted_effect=None) for member in incident.members)
@@ -67,7 +68,13 @@ def accepted(incident: Incident) -> Incident:
     )
 
 
+def _must_be_itself(incident: Incident) -> None:
+    if incident.state is IncidentState.MERGED:
+        raise ActError(f"incident {incident.number} is one with incident {incident.merged_into}: act on that one")
+
+
 def _must_stand(incident: Incident) -> None:
+    _must_be_itself(incident)
     if incident.state in ENDED:
         raise ActError(f"incident {incident.number} is {incident.state}: reopen it first")
 

@@ -16,9 +16,11 @@ class IncidentState(StrEnum):
     """It went away."""
     REBASED = "rebased"
     """It stays, and was expected or accepted: the new normal."""
+    MERGED = "merged"
+    """It turned out to be one with an older incident, which goes on."""
 
 
-ENDED = frozenset({IncidentState.RESOLVED, IncidentState.REBASED})
+ENDED = frozenset({IncidentState.RESOLVED, IncidentState.REBASED, IncidentState.MERGED})
 
 
 Series = tuple[str, str, str, str, str]
@@ -94,7 +96,8 @@ class Incident:
     model and phase are those of its first member and stay; effect and interval are those of the worst, beyond what was
     accepted of it. `change` is what was changed right before it began ("SGLang 0.5.22 to 0.5.23"), or empty.
     `opened_at_ns` is when it opened, or came back after it had ended; `joined_at_ns` when a member came last;
-    `quiet_since_ns` since when no member is open; `returns` is how often it came back from that.
+    `quiet_since_ns` since when no member is open; `returns` is how often it came back from that. `merged_into` is the
+    number of the incident that has its members too, where it was merged.
     """
 
     number: int | None
@@ -118,6 +121,7 @@ class Incident:
     expectation: int | None
     told: Told | None
     members: tuple[Member, ...]
+    merged_into: int | None = None
 
     @property
     def targets(self) -> int:

@@ -6,7 +6,7 @@ looked, and a pass that was interrupted is made again.
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cyclewatch.daemon.alerts.message import Severity, State
@@ -25,6 +25,7 @@ from cyclewatch.daemon.incidents.incident import (
 )
 from cyclewatch.daemon.incidents.joining import Homes
 from cyclewatch.daemon.incidents.lifecycle import Policy, came_back, has_outgrown, lived_on, measured, order, sized
+from cyclewatch.daemon.incidents.merging import merged
 from cyclewatch.daemon.incidents.telling import is_silenced, to_tell, told_of
 from cyclewatch.daemon.patterns import fits
 
@@ -67,6 +68,8 @@ def reconcile(view: View, policy: Policy, now_ns: int) -> tuple[Decision, ...]:
     desk = _Desk(view, policy, now_ns)
     for finding in sorted(_current(view.findings).values(), key=lambda one: (one.started_at_ns, one.key)):
         desk.place(finding)
+    desk.measure()
+    desk.merge()
     return tuple(filter(None, (desk.decision(key) for key in desk.incidents)))
 
 
@@ -90,6 +93,7 @@ class _Desk:
         self._homes = Homes(policy.join_ns)
         self._members: dict[Series, list[tuple[str, Member]]] = defaultdict(list)
         self._joined: dict[str, dict[Series, Member]] = defaultdict(dict)
+        self._merged: dict[str, list[Incident]] = defaultdict(list)
         self.incidents = dict(self._before)
         for incident in view.incidents:
             if incident.state not in ENDED:
@@ -209,19 +213,31 @@ class _Desk:
             one.number == incident.expectation and self._now_ns < one.until_ns for one in self._view.expectations
         )
 
+    def measure(self) -> None:
+        """Let each incident have its new members, and their sizes as they are now."""
+        for key, one in self.incidents.items():
+            incident = measured(_with_members(one, self._joined.get(key, {})), self._findings, self._now_ns)
+            announced = self._is_announced(incident)
+            if incident.state not in ENDED or announced or key not in self._before:
+                incident = sized(incident, self._findings, self._policy)
+            self.incidents[key] = accepted(incident) if announced else incident
+
+    def merge(self) -> None:
+        """Let those go on as one that have turned out to be one."""
+        for younger, older in merged(self.incidents.values(), self._policy.join_ns):
+            members = {member.series: member for member in younger.members}
+            one = _with_members(self.incidents[older.key], members)
+            one = replace(one, joined_at_ns=self._now_ns)
+            self.incidents[older.key] = sized(one, self._findings, self._policy)
+            self._merged[older.key].append(younger)
+            self.incidents[younger.key] = replace(
+                younger, state=IncidentState.MERGED, ended_at_ns=self._now_ns, merged_into=older.number
+            )
+
     def decision(self, key: str) -> Decision | None:
-        """What becomes of an incident; None where nothing does."""
+        """What becomes of an incident that was measured; None where nothing does."""
         before = self._before.get(key)
         incident = self.incidents[key]
-        if key in self._joined:
-            members = {member.series: member for member in incident.members} | self._joined[key]
-            incident = replace(incident, members=tuple(members[series] for series in sorted(members)))
-        incident = measured(incident, self._findings, self._now_ns)
-        announced = self._is_announced(incident)
-        if incident.state not in ENDED or announced or before is None:
-            incident = sized(incident, self._findings, self._policy)
-        if announced:
-            incident = accepted(incident)
         silenced = is_silenced(incident, self._view.silences, self._now_ns)
         # It must be told of before its end is, and what was told has an end that can be told.
         may_end = silenced == (incident.told is None)
@@ -232,10 +248,16 @@ class _Desk:
             tell = to_tell(incident, self._policy, self._now_ns)
         risen = incident.told is not None and order(incident.severity) > order(incident.told.severity)
         risen_from = incident.told.severity if incident.told is not None and risen else None
-        notes = _notes(before, incident, tell, self._now_ns)
+        taken_in = (Note(self._now_ns, "merged", why=f"incident {one.number} into this") for one in self._merged[key])
+        notes = (*taken_in, *_notes(before, incident, tell, self._now_ns))
         if tell is not None:
             incident = replace(incident, told=told_of(incident, tell, self._now_ns))
         return None if incident == before else Decision(incident, notes, tell, risen_from)
+
+
+def _with_members(incident: Incident, added: Mapping[Series, Member]) -> Incident:
+    members = {member.series: member for member in incident.members} | dict(added)
+    return replace(incident, members=tuple(members[series] for series in sorted(members)))
 
 
 def _with_silence(incident: Incident, *, silenced: bool) -> Incident:
@@ -252,7 +274,8 @@ def _notes(before: Incident | None, after: Incident, tell: State | None, now_ns:
     if before is None:
         notes.append(Note(now_ns, "expected" if after.expectation is not None else "opened"))
     elif before.state is not after.state:
-        notes.append(Note(now_ns, "returned" if before.state in ENDED else after.state.value))
+        why = "" if after.merged_into is None else f"into incident {after.merged_into}"
+        notes.append(Note(now_ns, "returned" if before.state in ENDED else after.state.value, why=why))
     if before is not None and before.told is not None and after.severity is not before.severity:
         notes.append(Note(now_ns, "severity", why=f"{before.severity}, now {after.severity}"))
     if tell is not None:

@@ -204,7 +204,9 @@ def holder_name(node: str, state_dir: Path) -> str:
 
 
 def _by(connection: Connection, view: View, number: int, decision: Decision) -> str:
-    """Who did or announced what is told, and why; empty where the daemon did it by itself."""
+    """Who did or announced what is told, and why; what it was merged into; empty where the daemon did it by itself."""
+    if decision.tell is State.MERGED:
+        return f"incident {decision.incident.merged_into}"
     if decision.tell is State.EXPECTED:
         announced: list[Expectation] = [one for one in view.expectations if one.number == decision.incident.expectation]
         return next((_who(one.who, one.why) for one in announced), "")

@@ -15,6 +15,13 @@ _MANY_MORE = 4
 """How many times as many targets make it worth a message that more are concerned."""
 
 
+_ENDS = {
+    IncidentState.RESOLVED: State.RESOLVED,
+    IncidentState.REBASED: State.ACCEPTED,
+    IncidentState.MERGED: State.MERGED,
+}
+
+
 def affected(incident: Incident) -> int:
     """How many servers are slower now; all that ever were, where none is any more."""
     slower = [member for member in incident.members if member.ended_at_ns is None] or incident.members
@@ -42,7 +49,7 @@ def to_tell(incident: Incident, policy: Policy, now_ns: int) -> State | None:
     if told is None or told.state in ENDED:
         return State.OPENED if not ended and _gathered(incident, policy, now_ns) else None
     if ended:
-        return State.RESOLVED if incident.state is IncidentState.RESOLVED else State.ACCEPTED
+        return _ENDS[incident.state]
     if told.state is not incident.state:
         return State.ACKNOWLEDGED if incident.state is IncidentState.ACKNOWLEDGED else State.OPENED
     if _has_grown(incident, told) and _gathered(incident, policy, now_ns):
@@ -58,6 +65,7 @@ def told_of(incident: Incident, state: State, now_ns: int) -> Told:
         State.GROWN: before.state if before is not None else IncidentState.OPEN,
         State.ACKNOWLEDGED: IncidentState.ACKNOWLEDGED,
         State.RESOLVED: IncidentState.RESOLVED,
+        State.MERGED: IncidentState.MERGED,
     }.get(state, IncidentState.REBASED)
     return Told(
         number=1 if before is None else before.number + 1,

@@ -25,7 +25,7 @@ ACT_TOLD = {
 def worded(
     decision: Decision, number: int, settings: Incidents, at_ns: int, *, by: str = "", felt: Sequence[Felt] = ()
 ) -> Message:
-    """The message about incident `number`. `by` is who did or announced it, and why; `felt` what users feel.
+    """The message about incident `number`. `felt` is what users feel, `by` who did or announced it, and why.
 
     Raises:
         ValueError: nothing is to be told.
@@ -50,7 +50,7 @@ def worded(
         at_ns=at_ns if over_ns is None else over_ns,
         cause=incident.cause if known(incident.cause) else None,
         felt=tuple(felt),
-        next_step="" if state in ENDS else causal_graph().next_steps.get(kind_of(incident.cause), ""),
+        next_step=_next_step(incident, state),
         command=f"cyclewatch incidents show {number}",
         links=_links(incident, settings, at_ns),
         targets=affected(incident),
@@ -59,6 +59,12 @@ def worded(
         returns=incident.returns if again and state is State.OPENED else 0,
         risen_from=decision.risen_from,
     )
+
+
+def _next_step(incident: Incident, state: State) -> str:
+    if state is State.MERGED:
+        return f"go on with that one: cyclewatch incidents show {incident.merged_into}"
+    return "" if state in ENDS else causal_graph().next_steps.get(kind_of(incident.cause), "")
 
 
 def _links(incident: Incident, settings: Incidents, at_ns: int) -> Links:

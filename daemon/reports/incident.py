@@ -18,6 +18,7 @@ _TOLD = {
     IncidentState.ACKNOWLEDGED: State.ACKNOWLEDGED,
     IncidentState.RESOLVED: State.RESOLVED,
     IncidentState.REBASED: State.ACCEPTED,
+    IncidentState.MERGED: State.MERGED,
 }
 
 _SHOWN_MEMBERS = 40
@@ -42,7 +43,12 @@ def incident_markdown(view: IncidentView, settings: Incidents, now_ns: int) -> s
 
 
 def _by(view: IncidentView, told: State) -> str:
-    """Who brought the present state about or announced it, and why; empty where the daemon did it by itself."""
+    """Who brought the present state about or announced it, and why; empty where the daemon did it by itself.
+
+    Of one that was merged, the other incident.
+    """
+    if told is State.MERGED:
+        return f"incident {view.incident.merged_into}"
     act = ACT_TOLD.get(told)
     ways: list[Note | Expectation] = [
         note for note in view.notes if act is not None and note.what in {act.value, told.value}
@@ -62,6 +68,8 @@ def _standing(incident: Incident) -> Iterator[str]:
         yield f"- came back: {incident.returns} times"
     if incident.expectation is not None:
         yield f"- announced: expectation {incident.expectation}"
+    if incident.merged_into is not None:
+        yield f"- merged into: incident {incident.merged_into}"
 
 
 def _members(members: Sequence[Member], numbers: Mapping[str, int]) -> Iterator[str]:
@@ -107,6 +115,9 @@ def _next(view: IncidentView) -> Iterator[str]:
     if worst is not None and worst.regression in numbers:
         yield _command(f"regressions show {numbers[worst.regression]}", "its split and all causes")
         yield _command(f"compare regression:{numbers[worst.regression]}", "before and after, side by side")
+    if incident.state is IncidentState.MERGED:
+        yield _command(f"incidents show {incident.merged_into}", "what it is one with, and what can be done about it")
+        return
     if incident.state in ENDED:
         yield _command(f"incidents reopen {view.number}", "it is not over")
         return

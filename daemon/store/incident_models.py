@@ -34,6 +34,7 @@ class IncidentRow(Base):
     returns: Mapped[int] = mapped_column(Integer)
     expectation_id: Mapped[int | None] = mapped_column(ForeignKey("expectations.id"))
     told: Mapped[dict[str, Any]] = mapped_column(JSON)
+    merged_into: Mapped[int | None] = mapped_column(BigInteger)
 
 
 class IncidentMemberRow(Base):

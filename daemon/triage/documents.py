@@ -103,6 +103,8 @@ class IncidentDocument(Document):
     """How often it came back."""
     expectation: int | None
     """The announced change whose effect it is."""
+    merged_into: int | None
+    """The older incident that it turned out to be one with; that one has its regressions too."""
 
 
 class MemberDocument(Document):

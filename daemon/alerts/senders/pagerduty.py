@@ -18,6 +18,7 @@ _ACTIONS = {
     State.ACKNOWLEDGED: "acknowledge",
     State.RESOLVED: "resolve",
     State.ACCEPTED: "resolve",
+    State.MERGED: "resolve",
     State.EXPECTED: "resolve",
     State.DIGEST: "resolve",
 }

@@ -20,6 +20,7 @@ CHANGES: dict[State, dict[str, Any]] = {
     State.ACKNOWLEDGED: {"by": "ann: I am on it"},
     State.RESOLVED: {"at_ns": NOW_NS, "next_step": ""},
     State.ACCEPTED: {"by": "ann: the new model is larger", "next_step": ""},
+    State.MERGED: {"by": "incident 11", "next_step": "go on with that one: cyclewatch incidents show 11"},
     State.EXPECTED: {"severity": Severity.INFO, "by": "bob: SGLang 0.5.23", "next_step": ""},
 }
 

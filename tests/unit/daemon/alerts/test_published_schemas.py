@@ -241,7 +241,7 @@ class WebhookDocument(Strict):
     version: Literal[1]
     incident: str
     key: Annotated[str, Meta(max_length=255)]
-    state: Literal["opened", "grown", "acknowledged", "resolved", "accepted", "expected", "digest", "test"]
+    state: Literal["opened", "grown", "acknowledged", "resolved", "accepted", "merged", "expected", "digest", "test"]
     severity: Literal["critical", "warning", "info"]
     at: Instant
     started_at: Instant

@@ -9,7 +9,7 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cyclewatch.daemon.alerts.message import FirstCause, State
+from cyclewatch.daemon.alerts.message import OVER, FirstCause, State
 from cyclewatch.daemon.incidents.acting import ActError
 from cyclewatch.daemon.incidents.incident import ENDED, Act, Expectation, Finding, Silence
 from cyclewatch.daemon.incidents.reconcile import reconcile
@@ -19,7 +19,6 @@ from made_incidents import HEAT, POWER, SECOND, START_NS, finding
 
 HOUR_S = 3600
 CAUSES = (POWER, HEAT, FirstCause("unexplained", ""), FirstCause("gpu_xid", "XID 79"), None)
-OVER = {State.RESOLVED, State.ACCEPTED}
 
 series = st.integers(0, 7)
 effects = st.sampled_from([0.01, 0.04, 0.1, 0.12, 0.3, 1.0])
