@@ -4,7 +4,7 @@ from datetime import UTC, tzinfo
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from cyclewatch.config.section import Section
@@ -50,7 +50,7 @@ class Route(Section):
     cause: str = Field(
         default="*",
         max_length=128,
-        description="Kinds of the first cause it is for, as a pattern; an unknown cause is the empty text.",
+        description="Kinds of the first cause it is for, as a pattern; that of what nothing explains is unexplained.",
     )
     sinks: tuple[str, ...] = Field(default=(), description="Names of the sinks that are told; empty to tell nobody.")
     digest: tuple[Literal["warning", "info"], ...] = Field(
@@ -62,6 +62,13 @@ class Route(Section):
     quiet_until: TimeOfDay | Literal[""] = Field(
         default="", description="When they end, as 07:00; what was held is told together then."
     )
+
+    @field_validator("cause")
+    @classmethod
+    def _is_no_empty_text(cls, cause: str) -> str:
+        if not cause:
+            raise PydanticCustomError("route", 'an empty text fits no cause: write "unexplained" for what has none')
+        return cause
 
     @model_validator(mode="after")
     def _has_both_ends(self) -> Self:

@@ -82,7 +82,7 @@ def put_all(engine: Engine, alerts: Alerts, messages: list[tuple[int, Message]])
         now_ns = clock.now().wall_ns
         with engine.begin() as connection:
             for number, one in missing[first : first + BATCH]:
-                put(connection, entries(one, "", number, alerts, now_ns), now_ns)
+                put(connection, entries(one, "unexplained", number, alerts, now_ns), now_ns)
         time.sleep(PAUSE_S)
 
 

@@ -74,9 +74,9 @@ class Message:
     `effect` is the change of the cycle time as a ratio, `ci` its interval. `targets` counts all targets it concerns,
     the one named among them. Instants are nanoseconds of UTC, before the year 10000: `at_ns` is when `state` came
     about. `change` is what was changed right before ("SGLang 0.5.22 to 0.5.23"), `by` who acknowledged, accepted or
-    announced it, and why, or the incident that it was merged into; `returns` is how often it came back; `risen_from` the
-    severity that was told before, where it has risen. A digest has a line for each thing it tells in `digest`, and is
-    about nothing else.
+    announced it, and why, or the incident that it was merged into; `returns` is how often it came back; `risen_from`
+    the severity that was told before, where it has risen. A digest has a line for each thing it tells in `digest`, and
+    is about nothing else.
 
     Texts may come from anywhere and have any length: `text.py` makes them fit to be shown.
     """

@@ -24,7 +24,7 @@ def entries(
 
     Args:
         message: of which incident, by its key, what is told.
-        cause: kind of the incident's first cause; empty where it is unknown.
+        cause: kind of the incident's first cause, `unexplained` where there is none.
         number: counts the messages of an incident: the keys of its entries differ by it.
         alerts: the settings.
         now_ns: UTC in nanoseconds.

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from cyclewatch.daemon.alerts.message import State
 from cyclewatch.daemon.incidents.incident import ENDED, Incident, IncidentState, Silence, Told
-from cyclewatch.daemon.incidents.joining import kind_of, known
+from cyclewatch.daemon.incidents.joining import UNEXPLAINED, kind_of, known
 from cyclewatch.daemon.incidents.lifecycle import Policy, order
 from cyclewatch.daemon.patterns import fits
 
@@ -74,7 +74,7 @@ def told_of(incident: Incident, state: State, now_ns: int) -> Told:
         severity=incident.severity,
         effect=incident.effect,
         targets=max(affected(incident), before.targets if before is not None else 0),
-        cause=kind_of(incident.cause) if known(incident.cause) else "",
+        cause=kind_of(incident.cause),
     )
 
 
@@ -91,6 +91,6 @@ def _has_grown(incident: Incident, told: Told) -> bool:
     """
     return (
         order(incident.severity) > order(told.severity)
-        or (not told.cause and known(incident.cause))
+        or (told.cause == UNEXPLAINED and known(incident.cause))
         or affected(incident) >= _MANY_MORE * told.targets
     )

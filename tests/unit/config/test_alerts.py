@@ -86,6 +86,7 @@ def test_a_proxy_with_a_password_is_named_too(tmp_path: Path) -> None:
         ("quiet_from = '22:00'", "alerts.routes.0: quiet hours need quiet_from and quiet_until"),
         ("quiet_from = '22:00'\nquiet_until = '22:00'", "two different times"),
         ("quiet_from = '25:00'\nquiet_until = '07:00'", "alerts.routes.0.quiet_from"),
+        ("cause = ''", 'alerts.routes.0.cause: an empty text fits no cause: write "unexplained" for what has none'),
         ("severities = ['urgent']", "alerts.routes.0.severities.0"),
         ("digest = ['critical']", "alerts.routes.0.digest.0"),
         ("sink = ['oncall']", "alerts.routes.0.sink: no such key; did you mean alerts.routes.0.sinks?"),

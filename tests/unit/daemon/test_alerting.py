@@ -51,7 +51,7 @@ def test_what_is_on_its_way_is_not_overtaken(tmp_path: Path, monkeypatch: pytest
         def tell(number: int, state: State) -> None:
             message = replace(MESSAGE, state=state)
             with engine.begin() as connection:
-                put(connection, entries(message, "", number, alerts, START_NS), START_NS)
+                put(connection, entries(message, "unexplained", number, alerts, START_NS), START_NS)
 
         tell(1, State.OPENED)
         alerting.start()

@@ -32,7 +32,7 @@ def tell(engine: Engine, alerts: Alerts, key: str = "1", number: int = 1, state:
     now_ns = time.time_ns()
     message = replace(MESSAGE, incident=key, key=key, state=state, at_ns=now_ns)
     with engine.begin() as connection:
-        put(connection, entries(message, "", number, alerts, now_ns), now_ns)
+        put(connection, entries(message, "unexplained", number, alerts, now_ns), now_ns)
 
 
 def standings(engine: Engine) -> list[str]:

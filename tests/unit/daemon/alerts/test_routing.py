@@ -39,7 +39,7 @@ def of(severity: str, state: State = State.OPENED, **changes: Any) -> Message:
 
 
 def routed(
-    message: Message, settings: Alerts, now_ns: int = DAY_NS, cause: str = "", told: tuple[str, ...] = ()
+    message: Message, settings: Alerts, now_ns: int = DAY_NS, cause: str = "unexplained", told: tuple[str, ...] = ()
 ) -> dict[str, Entry]:
     return {one.sink: one for one in entries(message, cause, 2, settings, now_ns, frozenset(told))}
 
@@ -64,7 +64,7 @@ def test_the_first_route_that_fits_decides() -> None:
     settings = alerts(
         {"severities": ["critical"], "sinks": ["oncall", "team"]},
         {"cause": "gpu_*", "target": "10.0.*", "sinks": ["cluster"]},
-        {"cause": "", "sinks": []},
+        {"cause": "unexplained", "sinks": []},
     )
     assert set(routed(of("critical"), settings)) == {"oncall", "team"}
     assert set(routed(of("warning", target="10.0.0.1:30000"), settings, cause="gpu_xid")) == {"cluster"}

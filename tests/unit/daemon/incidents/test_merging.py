@@ -147,7 +147,10 @@ def test_it_is_stored_and_told_in_one_pass_and_shown(tmp_path: Path) -> None:
     assert shown is not None
     document = incident_detail(shown)
     assert (document.state, document.merged_into) == (IncidentState.MERGED, 1)
-    assert [(note.what, note.why) for note in document.notes][-2:] == [("merged", "into incident 1"), ("told", "merged")]
+    assert [(note.what, note.why) for note in document.notes][-2:] == [
+        ("merged", "into incident 1"),
+        ("told", "merged"),
+    ]
     assert ("merged", "incident 2 into this") in [(note.what, note.why) for note in daemons.store.notes(1)]
     with pytest.raises(ActError, match="is one with incident 1"):
         daemons.store.act(2, Act.REOPEN, "ada", "", START_NS + 5 * MINUTE)

@@ -18,7 +18,7 @@ BARE = Incidents()
 
 
 def told(number: int) -> Told:
-    return Told(number, NOW_NS, IncidentState.OPEN, Severity.WARNING, 0.1, 1, "")
+    return Told(number, NOW_NS, IncidentState.OPEN, Severity.WARNING, 0.1, 1, "unexplained")
 
 
 def test_a_message_in_five_lines_says_what_why_since_when_and_what_next() -> None:
