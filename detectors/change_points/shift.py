@@ -82,7 +82,11 @@ def most_likely_shift(
     if _only_events(values, rough.position):
         return None
     problem = _Problem(_tame(values, rough.position), columns, phi)
-    shift = problem.describe(problem.best_shift(margin))
+    fit = problem.best_shift(margin)
+    shift = problem.describe(fit)
+    if fit.position != rough.position:  # what was far outside the levels there may be the level here
+        here = _Problem(_tame(values, fit.position), columns, phi)
+        shift = replace(here.describe(here.shift_at(fit.position, fit.phi)), p_value=shift.p_value)
     if n < _RANKS_MIN:
         return shift
     # A few far values in a row move a level, but hardly the ranks, even if their noise were independent.

@@ -1,6 +1,6 @@
 """Watching levels as they come: lasting shifts, where what every day brings is none, slow drift, and slower tails."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cyclewatch.detectors.statistics.normal import normal_tail
@@ -31,6 +31,14 @@ class Level:
 
 
 @dataclass(frozen=True)
+class _Taken:
+    """The level that the last step led to, and from how many windows after it that is to be measured again."""
+
+    level: float
+    measure_at: int
+
+
+@dataclass(frozen=True)
 class LevelStep:
     """What one level led to."""
 
@@ -50,6 +58,9 @@ class LevelWatch:
         self._stepped = 0.0
         """Sum of the steps that were reported: what is left of a level without them is season and drift."""
 
+        self._taken: _Taken | None = None
+        """None from when the level after the last step is known from as many windows as are kept."""
+
     @property
     def settled(self) -> bool:
         """Whether the baseline stands."""
@@ -62,13 +73,27 @@ class LevelWatch:
         if not was_settled:
             return LevelStep(reason=step.reason)
         if step.change and not step.change.measured_again:
-            self._stepped += step.change.after - step.change.before
+            self._take_step(step.change)
+        elif self._taken and self.shifts.windows >= self._taken.measure_at:
+            self._measure_step(self._taken)
         changes = [step.change] if step.change else []
         if drift := self._drift(level):
             changes.append(drift)
         if tail := self._tails.update(level.at_ns, level.tail).change:
             changes.append(tail)
         return LevelStep(step.suspicion, tuple(changes), step.reason)
+
+    def _take_step(self, change: Change) -> None:
+        """Sum up a step from the level taken last, so that nothing stays of what that was wrong by."""
+        self._stepped += change.after - (self._taken.level if self._taken else change.before)
+        self._taken = _Taken(change.after, 2 * change.windows_after)
+
+    def _measure_step(self, taken: _Taken) -> None:
+        """Correct the last step: what was wrong with it, told from few windows, must not look like drift."""
+        level, windows = self.shifts.measured(), self.shifts.windows
+        self._stepped += level - taken.level
+        enough = 2 * windows > self._parameters.history_windows
+        self._taken = None if enough else _Taken(level, 2 * windows)
 
     def _drift(self, level: Level) -> Change | None:
         if not self._hours.add(level.at_ns, level.log_ratio - self._stepped):
@@ -91,6 +116,7 @@ class LevelWatch:
             "tails": self._tails.state(),
             "hours": self._hours.state(),
             "stepped": self._stepped,
+            "taken": asdict(self._taken) if self._taken else None,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -104,6 +130,7 @@ class LevelWatch:
         self._tails.restore(state["tails"])
         self._hours.restore(state["hours"])
         self._stepped = float(state["stepped"])
+        self._taken = _Taken(**state["taken"]) if state["taken"] else None
 
 
 def _change_of(drift: Drift, at_ns: int) -> Change:

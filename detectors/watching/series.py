@@ -26,7 +26,7 @@ from cyclewatch.detectors.windows import CellWindow
 
 __all__ = ["Change", "Direction", "Kind", "Level", "SeriesDetector", "Verdict"]
 
-VERSION = 4
+VERSION = 5
 
 _TAIL_QUANTILE = 0.99
 _TAIL_CYCLES_MIN = 100

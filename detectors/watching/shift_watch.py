@@ -45,6 +45,9 @@ _DOUBT_ALLOWANCE = 10.0
 """How many times likelier a shift may be noise beside doubt than without: what the load may explain is taken from its
 size in full, and by noise alone it is as sure as it must be. Without this, a fifth of the slowdowns of 1 % is lost."""
 
+_BEYOND_SIGMAS = 3.0
+"""How far beyond a new level the last windows may be by noise."""
+
 _IMPROVED_RATIO = 0.5
 """Part of the history's length that an improvement must last: what takes it back before is its end, no slowdown."""
 
@@ -145,6 +148,17 @@ class ShiftWatch:
         """The level taken as normal at present."""
         return self._level
 
+    @property
+    def windows(self) -> int:
+        """Windows that are kept since the last change."""
+        return len(self._recent)
+
+    def measured(self) -> float:
+        """The level since the last change: the mean of its windows, outliers clipped."""
+        values = self._recent.values
+        centre = float(np.median(values))
+        return float(clip_outliers(values, centre, robust_sigma(values)).mean())
+
     def steady(self) -> tuple[Floats, Floats]:
         """Values, shape (n,), and doubts, shape (n, k), since the last change, less the slowdown that is open."""
         slower = 0.0 if self._origin is None else self._level - self._origin
@@ -180,6 +194,8 @@ class ShiftWatch:
             return Step(change=self._measured_again(at_ns))
         self._suspected += 1
         change, reason = self._confirm(at_ns, usual(at_ns))
+        if change is None:  # what is suspected may be that a level told from few windows is not quite right
+            change = self._measured_again(at_ns)
         if change is None and self._suspected == _SUSPECTED_MAX:
             self._arm(float(np.median(self._recent.values)))
         return Step(suspicion=suspicion, change=change, reason=reason)
@@ -241,9 +257,11 @@ class ShiftWatch:
         return replace(beside_doubt(here, values, doubts, phi), position=shift.position)
 
     def _holds(self, values: Floats, shift: Shift) -> bool:
-        """Whether the last windows are still nearer to the new level: what is over again has not lasted."""
+        """Whether the last windows are at the new level: what is over again, or still under way, cannot be told yet."""
         last = float(np.median(values[-max(self.parameters.persistence_windows // 4, 1) :]))
-        return abs(last - shift.after) < abs(last - shift.before)
+        beyond = (last - shift.after) * math.copysign(1.0, shift.difference)
+        under_way = beyond > max(abs(shift.difference), _BEYOND_SIGMAS * self._sigma)
+        return not under_way and abs(last - shift.after) < abs(last - shift.before)
 
     def _end(self, at_ns: int) -> Change | None:
         """The change that ends the confirmed slowdown, where the last windows show that it has gone."""
@@ -306,12 +324,10 @@ class ShiftWatch:
         opened = self._opened
         if opened is None or len(self._recent) < opened.measure_at:
             return None
-        values = self._recent.values
-        centre = float(np.median(values))
-        after = float(clip_outliers(values, centre, robust_sigma(values)).mean())
-        self._opened = replace(opened, measure_at=2 * len(values))
+        after = self.measured()
+        self._opened = replace(opened, measure_at=2 * self.windows)
         self._arm(after)
-        error = math.hypot(opened.before_error, self._sigma / math.sqrt(len(values)))
+        error = math.hypot(opened.before_error, self._sigma / math.sqrt(self.windows))
         found = Change.between(
             opened.before,
             after,
@@ -319,7 +335,7 @@ class ShiftWatch:
             started_at_ns=opened.started_at_ns,
             detected_at_ns=at_ns + self.parameters.window_ns,
             probability=opened.probability,
-            windows_after=len(values),
+            windows_after=self.windows,
             kind=self.kind,
             measured_again=True,
         )
