@@ -61,9 +61,14 @@ _WINDOW_NS = 5 * 10**9
 _DOSE_MIN_S, _DOSE_RATIO = 0.001, 0.35
 
 
-def dose_s(decode_ms: float) -> float:
-    """How much `/slow_down` has to add to a forward pass: 1 ms, and more where cycles of the machine are long."""
-    return max(_DOSE_MIN_S, _DOSE_RATIO * decode_ms / 1000)
+_EFFECT_MIN = 0.15
+_ABOVE_SPREAD = 1.5
+_ABOVE_EFFECT = 2.5
+
+
+def dose_s(decode_ms: float, min_effect: float = _EFFECT_MIN) -> float:
+    """How much `/slow_down` has to add to a forward pass: 1 ms, and more where cycles or the least effect are long."""
+    return max(_DOSE_MIN_S, max(_DOSE_RATIO, _ABOVE_EFFECT * min_effect) * decode_ms / 1000)
 
 
 class RingTap:
@@ -131,19 +136,28 @@ class RingTap:
         assert len(chosen) > 20
         return float(chosen["cycle_ns"].mean()) / 1e6
 
+    def min_effect(self, from_ns: int, to_ns: int) -> float:
+        """The least effect to look for on this machine: above what it does by itself, as seen in this stretch."""
+        medians_ms = self._medians_ms(from_ns, to_ns)
+        return max(_EFFECT_MIN, _ABOVE_SPREAD * (max(medians_ms) / min(medians_ms) - 1))
+
     def require_pace(self, from_ns: int, to_ns: int) -> None:
         """The machine kept its pace in this stretch, as the medians of 5 s of decode cycles show it.
 
         Raises:
             UnsteadyError: it did not, by itself.
         """
+        medians_ms = self._medians_ms(from_ns, to_ns)
+        if medians_ms and max(medians_ms) > (1 + PACE_SPREAD_MAX) * min(medians_ms):
+            listed = ", ".join(f"{median:.2f}" for median in medians_ms)
+            raise UnsteadyError(f"decode medians of 5 s with nothing changed: {listed} ms")
+
+    def _medians_ms(self, from_ns: int, to_ns: int) -> list[float]:
+        """Medians of the decode cycles of each 5 s that have enough of them."""
         records = self._decode(from_ns, to_ns)
         windows = ((records["end_ns"] - np.uint64(from_ns)) // np.uint64(_WINDOW_NS)).astype(int)
         counts = np.bincount(windows)
-        medians = [np.median(records["cycle_ns"][windows == index]) / 1e6 for index in np.flatnonzero(counts > 50)]
-        if medians and max(medians) > (1 + PACE_SPREAD_MAX) * min(medians):
-            listed = ", ".join(f"{median:.2f}" for median in medians)
-            raise UnsteadyError(f"decode medians of 5 s with nothing changed: {listed} ms")
+        return [float(np.median(records["cycle_ns"][windows == index])) / 1e6 for index in np.flatnonzero(counts > 50)]
 
     @contextmanager
     def judged_at_pace(self, *stretches: tuple[int, int]) -> Iterator[None]:
