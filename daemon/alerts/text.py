@@ -78,11 +78,6 @@ def safe_link(link: str) -> str:
     return link if parts.scheme in {"http", "https"} and parts.hostname else ""
 
 
-def instant(at_ns: int) -> str:
-    """An instant as RFC 3339 in UTC, to the second."""
-    return datetime.fromtimestamp(at_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _five_lines(message: Message) -> Iterator[Line]:
     for label, text in (
         ("What", _what(message)),

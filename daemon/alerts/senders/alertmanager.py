@@ -9,7 +9,8 @@ from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response, outcom
 from cyclewatch.daemon.alerts.message import ENDS, Message, State
 from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, stable_key
 from cyclewatch.daemon.alerts.shorten import shortened
-from cyclewatch.daemon.alerts.text import NAME_MAX, instant, text_of
+from cyclewatch.daemon.alerts.text import NAME_MAX, text_of
+from cyclewatch.daemon.time_words import utc
 
 _KEY_MAX = 255
 _RESEND_S = 60.0
@@ -55,8 +56,8 @@ def _alert(message: Message, ends_at_ns: int) -> dict[str, Any]:
             "incident": text.where,
             **{f"{name}_url": address for name, address in text.links},
         },
-        "startsAt": instant(min(message.started_at_ns, ends_at_ns)),  # the other way round it is refused
-        "endsAt": instant(ends_at_ns),
+        "startsAt": utc(min(message.started_at_ns, ends_at_ns)),  # the other way round it is refused
+        "endsAt": utc(ends_at_ns),
         **page,
     }
 

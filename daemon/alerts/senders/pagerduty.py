@@ -8,7 +8,8 @@ from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response, outcom
 from cyclewatch.daemon.alerts.message import Message, State
 from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, stable_key
 from cyclewatch.daemon.alerts.shorten import shortened
-from cyclewatch.daemon.alerts.text import NAME_MAX, instant, text_of
+from cyclewatch.daemon.alerts.text import NAME_MAX, text_of
+from cyclewatch.daemon.time_words import utc
 
 URL = "https://events.pagerduty.com/v2/enqueue"
 """Accounts in the EU have events.eu.pagerduty.com."""
@@ -56,7 +57,7 @@ def _details(message: Message) -> dict[str, Any]:
         "summary": text.title,
         "source": _name(message.node) or _name(message.target) or "cyclewatch",
         "severity": message.severity.value,
-        "timestamp": instant(message.started_at_ns),
+        "timestamp": utc(message.started_at_ns),
         "component": _name(message.target),
         "group": _name(message.model),
         "class": "slowdown",

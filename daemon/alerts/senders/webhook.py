@@ -16,7 +16,8 @@ from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response, outcom
 from cyclewatch.daemon.alerts.message import Message
 from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, stable_key
 from cyclewatch.daemon.alerts.shorten import shortened
-from cyclewatch.daemon.alerts.text import LINE_MAX, NAME_MAX, TOLD_LINE_MAX, instant, safe_link, text_of
+from cyclewatch.daemon.alerts.text import LINE_MAX, NAME_MAX, TOLD_LINE_MAX, safe_link, text_of
+from cyclewatch.daemon.time_words import utc
 
 _VERSION = 1
 _KEY_MAX = 255
@@ -76,8 +77,8 @@ def _document(message: Message) -> dict[str, Any]:
         "key": stable_key(message.key, _KEY_MAX),
         "state": message.state.value,
         "severity": message.severity.value,
-        "at": instant(message.at_ns),
-        "started_at": instant(message.started_at_ns),
+        "at": utc(message.at_ns),
+        "started_at": utc(message.started_at_ns),
         "node": shortened(message.node, NAME_MAX),
         "target": shortened(message.target, NAME_MAX),
         "targets": message.targets,
