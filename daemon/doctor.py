@@ -19,9 +19,10 @@ from cyclewatch.collectors.gpu.pynvml_door import PynvmlDoor
 from cyclewatch.collectors.processes import ProcessTree
 from cyclewatch.collectors.records import Fact, Failure, NoData, RingCounters, RingIdentity
 from cyclewatch.collectors.ring import RingError, RingReader
-from cyclewatch.config.settings import Settings
+from cyclewatch.config.settings import Rings, Settings
 from cyclewatch.daemon.alerts.checks import outbox_checks
 from cyclewatch.daemon.check import MEMORY_FILE_SYSTEMS, Check, Level, file_system
+from cyclewatch.daemon.installation.carry_out import systemd_runs
 from cyclewatch.daemon.probing.checks import probe_checks
 from cyclewatch.daemon.profiling.checks import profiling_checks
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
@@ -81,7 +82,7 @@ def _ring_directory(directory: Path) -> Iterator[Check]:
     subject = f"ring directory {directory}"
     mend = (
         f"create it on tmpfs and set {_RING_VARIABLE}={directory} for SGLang: "
-        f"install -d -m 2770 -g GROUP {directory} (GROUP: one that SGLang and cyclewatch share)"
+        f"install -d -m 2770 -g GROUP {directory} (GROUP: one that SGLang and cyclewatch share){_by_install(directory)}"
     )
     if not os.path.isdir(directory):  # noqa: PTH112 (a place that may not be looked at is not an error here)
         yield Check(subject, Level.BAD, "does not exist", mend)
@@ -90,7 +91,8 @@ def _ring_directory(directory: Path) -> Iterator[Check]:
     if kind not in MEMORY_FILE_SYSTEMS:
         yield Check(subject, Level.BAD, f"is on {kind}, not on tmpfs: the hook refuses to write there", mend)
     elif not os.access(directory, os.R_OK | os.X_OK):
-        yield Check(subject, Level.BAD, "cannot be read by this user", "join the group that owns the directory")
+        join = f"join the group that owns the directory{_by_install(directory)}"
+        yield Check(subject, Level.BAD, "cannot be read by this user", join)
     elif not os.access(directory, os.W_OK):
         yield Check(
             subject,
@@ -102,6 +104,14 @@ def _ring_directory(directory: Path) -> Iterator[Check]:
         yield Check(subject, Level.GOOD, f"is on {kind}")
 
 
+def _by_install(directory: Path) -> str:
+    """What of a mend needs no hand on a node where SGLang is a service of systemd."""
+    if not systemd_runs() or directory != Rings().directory:
+        return ""
+    made = "directory, group and variable"
+    return f"; for a service SGLANG of systemd, `cyclewatch install --sglang-service SGLANG` sets {made}"
+
+
 def _rings(directory: Path) -> Iterator[OpenRing | Check]:
     if not os.access(directory, os.R_OK | os.X_OK):
         return
@@ -111,7 +121,8 @@ def _rings(directory: Path) -> Iterator[OpenRing | Check]:
             "rings",
             Level.BAD,
             f"none in {directory}",
-            f"install cyclewatch-sglang into SGLang's environment, set {_RING_VARIABLE}={directory}, restart SGLang",
+            f"install cyclewatch-sglang into SGLang's environment, set {_RING_VARIABLE}={directory}, restart SGLang"
+            f"{_by_install(directory)}",
         )
     for path in paths:
         try:
@@ -171,7 +182,7 @@ def _servers_without_ring(rings: list[OpenRing], directory: Path) -> Iterator[Ch
             value = None
         subject = f"SGLang scheduler (pid {process.pid})"
         if value is None:
-            mend = f"set {_RING_VARIABLE}={directory} in its environment and restart it"
+            mend = f"set {_RING_VARIABLE}={directory} in its environment and restart it{_by_install(directory)}"
             yield Check(subject, Level.BAD, f"has no ring; {_RING_VARIABLE} is not set there, or not readable", mend)
         elif Path(value) != directory:
             mend = f"give rings.directory and {_RING_VARIABLE} the same value"

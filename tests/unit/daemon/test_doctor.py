@@ -11,6 +11,7 @@ import pytest
 import rings
 from cyclewatch.collectors.fetch import FetchError, Response, UnreachableError
 from cyclewatch.config.settings import Rings, Settings, Target
+from cyclewatch.daemon import doctor
 from cyclewatch.daemon.check import Check, Level
 from cyclewatch.daemon.doctor import examine
 from cyclewatch.daemon.store.database import open_database
@@ -95,6 +96,23 @@ def test_a_missing_ring_directory_is_named_with_the_command_that_makes_it(node: 
     assert (check.subject, check.finding) == (f"ring directory {node.rings_directory}", "does not exist")
     assert f"install -d -m 2770 -g GROUP {node.rings_directory}" in check.mend
     assert f"CYCLEWATCH_RING_DIR={node.rings_directory}" in check.mend
+
+
+@pytest.mark.parametrize("systemd", [True, False])
+def test_where_an_installation_would_mend_it_that_is_named(
+    node: Node, monkeypatch: pytest.MonkeyPatch, systemd: bool
+) -> None:
+    """Directory, group and variable, on a node with systemd; never the plugin itself, which is of SGLang's Python."""
+    monkeypatch.setattr(doctor, "systemd_runs", lambda: systemd)
+    node.processes = [scheduler(4711, {})]
+    node.rings_directory.rmdir()
+    subjects = ("ring directory", "SGLang scheduler")
+    assert not any("cyclewatch install " in node.bad(subject).mend for subject in subjects)  # in a place of its own
+    monkeypatch.setattr(doctor, "Rings", lambda: SimpleNamespace(directory=node.rings_directory))
+    for subject in subjects:
+        assert ("`cyclewatch install --sglang-service SGLANG`" in node.bad(subject).mend) is systemd
+    node.rings_directory.mkdir()
+    assert ("`cyclewatch install --sglang-service SGLANG`" in node.bad("rings").mend) is systemd
 
 
 def test_a_ring_directory_on_a_disk_is_said_to_be_on_one(node: Node) -> None:
