@@ -61,6 +61,7 @@ bench: $(VENV)/stamp ## measure the costs, side by side with what else one might
 	$(BIN)/python benchmarks/probe_cost.py
 	$(BIN)/python benchmarks/store_upkeep.py
 	$(BIN)/python benchmarks/store_years.py
+	$(BIN)/python benchmarks/spool_start.py
 	$(BIN)/python benchmarks/daemon_memory.py
 	$(BIN)/python benchmarks/daemon_cost.py
 	$(BIN)/python benchmarks/metrics_page.py

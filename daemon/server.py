@@ -38,7 +38,6 @@ from cyclewatch.daemon.profiling.service import Profiling
 from cyclewatch.daemon.reload import reloaded
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.schedule import Schedule
-from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.incidents import IncidentStore
 from cyclewatch.daemon.store.probes import ProbeHistory
 from cyclewatch.daemon.store.profiles import ProfileHistory
@@ -90,7 +89,7 @@ class Server:
         store = open_store(settings, node, lambda: self.clock.now().wall_ns)
         engine = self._engine = store.engine
         self._transactions, self._writer = store.transactions, store.writer
-        self.history = StoreHistory(engine, node)
+        self.history = store.history
         boot = boot_id(settings.host.proc)
         positions = self.history.ring_positions()
         self.discovery = Discovery(settings.targets)

@@ -20,7 +20,6 @@ import structlog
 from cyclewatch.config.settings import Settings
 from cyclewatch.config.store import Store
 from cyclewatch.daemon.store.database import StoreError
-from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.start import open_store
 from units import REGRESSION, stored, unit
 
@@ -46,7 +45,7 @@ def main(url: str, directory: str) -> int:
         store = open_store(settings, NODE, lambda: 0)
     except StoreError:
         return AWAY
-    state = StoreHistory(store.engine, NODE).detector_state(KEY)
+    state = store.history.detector_state(KEY)
     number = 0 if state is None else state["number"] + 1
     say("start", number)
     store.writer.start()

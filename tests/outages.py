@@ -53,7 +53,8 @@ class Daemon:
     def start(self) -> None:
         self._safe_before = self.safe
         with self._said.open("wb") as file:
-            environment = {**os.environ, "PYTHONPATH": str(Path(outage_writer.__file__).parent)}
+            places = [str(Path(outage_writer.__file__).parent), os.environ.get("PYTHONPATH", "")]
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places)}
             self._process = subprocess.Popen(self._command, stdout=file, env=environment)
 
     def kill(self) -> None:
@@ -203,7 +204,7 @@ class Outages:
         self.daemon.wait()
         stored, safe = self.check(), self.daemon.safe
         if self._chance.random() < 0.5:
-            wait_until(lambda: self.check() > safe)
+            self._database_has(safe)
         print(f"{what.__name__}: {safe + 1} units are safe, {stored} were in the database", flush=True)
 
     def check(self) -> int:
@@ -221,7 +222,9 @@ class Outages:
         """Nothing lost, nothing doubled, and what is newest stands last, after all has been written."""
         self.daemon.wait()
         self.daemon.ask_to_end()
-        self.daemon.wait()  # what was on disk is in the database when it writes again
+        safe = self.daemon.safe
+        self.daemon.wait()
+        self._database_has(safe)
         self.daemon.kill()
         self.check()
         with self._engine.connect() as connection:
@@ -233,6 +236,11 @@ class Outages:
         state = StoreHistory(self._engine, outage_writer.NODE).detector_state(outage_writer.KEY)
         assert state is not None
         assert state["number"] == found[-1]
+
+    def _database_has(self, number: int) -> None:
+        """Wait until it has this unit, too; however long that takes, as long as it gets further."""
+        while (stored := self.check()) <= number:
+            wait_until(lambda stored=stored: self.check() > stored)  # type: ignore[misc]
 
     def _fill_spool(self) -> None:
         """Until neither database nor disk take anything, and the units wait in memory."""

@@ -11,20 +11,23 @@ import errno
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from cyclewatch.daemon.store.unit import Unit, merged
-from cyclewatch.daemon.store.unit_bytes import unit_from_bytes, unit_to_bytes
+from cyclewatch.daemon.store.unit_bytes import UnitHead, head_from_bytes, unit_from_bytes, unit_to_bytes
 
 log = structlog.get_logger(__name__)
 
 _HEAD = struct.Struct("<II")
 _SEGMENT_BYTES = 4 * 2**20
 _LARGEST_RECORD_BYTES = 2**28
+
+_Read = TypeVar("_Read")
 
 
 class Spool:
@@ -55,7 +58,7 @@ class Spool:
 
     @property
     def units(self) -> int:
-        """How many units wait, as far as this process put them there."""
+        """How many units wait, as far as this process has seen them."""
         return sum(self._units.values())
 
     @property
@@ -87,7 +90,15 @@ class Spool:
 
     def oldest(self) -> Iterator[Unit]:
         """The units of the first segment, in order."""
-        return _units(self._path(min(self._sizes)))
+        return _records(self._path(min(self._sizes)), unit_from_bytes)
+
+    def heads(self) -> Iterator[UnitHead]:
+        """The heads of all units, in order."""
+        for number in sorted(self._sizes):
+            self._units[number] = 0
+            for head in _records(self._path(number), head_from_bytes):
+                self._units[number] += 1
+                yield head
 
     def done(self) -> None:
         """The database has the first segment."""
@@ -135,7 +146,7 @@ class Spool:
             before = self._sizes[first] + self._sizes[second]
             whole: Unit | None = None
             for number in (first, second):
-                for unit in _units(self._path(number)):
+                for unit in _records(self._path(number), unit_from_bytes):
                     self.dropped += unit.shed()
                     whole = unit if whole is None else merged(whole, unit)
             packed = unit_to_bytes(whole or Unit(0))
@@ -169,7 +180,7 @@ def _write(file: FileIO, record: bytes) -> None:
     os.fsync(file.fileno())
 
 
-def _units(path: Path) -> Iterator[Unit]:
+def _records(path: Path, read: Callable[[bytes], _Read]) -> Iterator[_Read]:
     with path.open("rb") as file:
         while head := file.read(_HEAD.size):
             length, check = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 1)
@@ -178,6 +189,6 @@ def _units(path: Path) -> Iterator[Unit]:
                 log.warning("a batch on disk is not whole: what stands before it counts", file=str(path))
                 return
             try:
-                yield unit_from_bytes(packed)
+                yield read(packed)
             except ValueError as error:
                 log.error("a batch on disk cannot be read; left out", file=str(path), reason=str(error))  # noqa: TRY400

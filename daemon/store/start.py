@@ -15,6 +15,7 @@ from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.retention import Upkeep
 from cyclewatch.daemon.store.spool import Spool
 from cyclewatch.daemon.store.transactions import Transactions
+from cyclewatch.daemon.store.waiting import WaitingHistory
 from cyclewatch.daemon.store.writer import StoreWriter
 
 _OF_A_NODE = (
@@ -34,6 +35,7 @@ class OpenStore:
     """What the daemon reads from, and writes with."""
 
     engine: Engine
+    history: WaitingHistory
     transactions: Transactions
     writer: StoreWriter
 
@@ -42,7 +44,7 @@ def open_store(settings: Settings, node: str, now_ns: Callable[[], int]) -> Open
     """The store of `node`, its writer not yet started; `now_ns` is UTC.
 
     Raises:
-        StoreError: the database cannot be opened, or does not take what waits on disk, or that cannot be read.
+        StoreError: the database cannot be opened, or what waits on disk cannot be read.
         LockError: something waits on disk, and another daemon runs with the same state directory.
     """
     engine = open_database(settings.database_url, create=True, upgrade_apart=True)
@@ -56,14 +58,14 @@ def open_store(settings: Settings, node: str, now_ns: Callable[[], int]) -> Open
         writer = StoreWriter(transactions, spool, settings.store.max_pending, upkeep)
         if not spool.empty:
             with only_daemon(settings.state_dir):
-                writer.recover()
+                writer.remember()
     except SQLAlchemyError as error:
         engine.dispose()
         raise StoreError(f"database {shown_address(engine.url)}: {reason_of(error)}") from None
     except OSError as error:
         engine.dispose()
         raise StoreError(f"{error.filename or directory}: {error.strerror}: free the disk or mend the owner") from None
-    return OpenStore(engine, transactions, writer)
+    return OpenStore(engine, WaitingHistory(engine, node, writer.waiting_state), transactions, writer)
 
 
 def open_history(settings: Settings) -> StoreHistory:

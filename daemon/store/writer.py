@@ -14,6 +14,8 @@ from cyclewatch.daemon.store.spool import Spool
 from cyclewatch.daemon.store.sqlite import is_full
 from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import Unit, merged
+from cyclewatch.daemon.store.unit_bytes import head_of
+from cyclewatch.daemon.store.waiting import WaitingState
 
 log = structlog.get_logger(__name__)
 
@@ -28,10 +30,11 @@ _UNIT_NS = 3600 * 10**9
 class StoreWriter:
     """Writes units in order, each in one transaction, and tries again until the database takes them.
 
-    What the database does not take goes to disk at once (`spool`), and from there before anything newer. Where the disk
-    does not take it either, at most `max_pending` units wait in memory; beyond that the oldest give up their
-    measurements (counted in `dropped`), never their regressions or events. A unit that the database refuses for what
-    is in it gives up its measurements first, then all of it, so that it does not stand in the way for ever.
+    What the database does not take goes to disk at once (`spool`), and from there before anything newer; how things are
+    by it is in `waiting_state`. Where the disk does not take it either, at most `max_pending` units wait in memory;
+    beyond that the oldest give up their measurements (counted in `dropped`), never their regressions or events. A unit
+    that the database refuses for what is in it gives up its measurements first, then all of it, so that it does not
+    stand in the way for ever.
 
     While nothing waits, the thread does the `upkeep`, a little at a time.
     """
@@ -49,6 +52,7 @@ class StoreWriter:
         self._give_up_s = math.inf
         self._disk_fails = False
         self._dropped = 0
+        self.waiting_state = WaitingState()
         self.written = 0
         self.failures = 0
 
@@ -76,17 +80,16 @@ class StoreWriter:
         """Start the thread."""
         self._thread.start()
 
-    def recover(self) -> None:
-        """Write what a daemon before this one left on disk; to be called before the store is asked what was last.
+    def remember(self) -> None:
+        """Learn what a daemon before this one left on disk; to be called before the store is asked what was last.
 
         Raises:
-            SQLAlchemyError: the database did not take it.
             OSError: it cannot be read.
         """
+        for head in self._spool.heads():
+            self.waiting_state.note(head)
         if not self._spool.empty:
-            log.info("writing what the database did not take before", bytes=self._spool.size_bytes)
-        while not self._spool.empty:
-            self._replay()
+            log.info("what the database did not take before goes there now", bytes=self.spooled_bytes)
 
     def submit(self, unit: Unit) -> None:
         """Hand over a unit; never waits for the database."""
@@ -168,6 +171,8 @@ class StoreWriter:
         if first_ns is not None:
             self._transactions.reopen(first_ns - _UNIT_NS)
         self._spool.done()
+        if self._spool.empty:
+            self.waiting_state.clear()
 
     def _write(self, unit: Unit) -> None:
         """Write as much of a unit as the database takes.
@@ -238,9 +243,11 @@ class StoreWriter:
             try:
                 spool.append(unit)
             except (TypeError, ValueError, OverflowError) as error:
-                if self._shed(unit, error):
-                    continue
-            return
+                if not self._shed(unit, error):
+                    return
+            else:
+                self.waiting_state.note(head_of(unit))
+                return
 
     def _rest(self, seconds: float) -> None:
         """Leave the database alone for a while; what comes in meanwhile goes to disk."""

@@ -364,9 +364,12 @@ def test_what_the_database_does_not_take_in_the_end_is_there_at_the_next_start(s
     assert attempts
     assert set(store.counts().values()) == {0}
     writer = StoreWriter(Transactions(store.engine, "node"), Spool(tmp_path / "spool", 2**24), 10, store.upkeep)
-    writer.recover()
-    assert store.counts()["windows"] == 3
+    writer.start()
+    writer.submit(unit(3))
+    assert writer.stop(30)
+    assert store.counts()["windows"] == 4
     assert writer.spooled_bytes == 0
+    assert store.history.detector_state("server|tp0|decode|f00d") == {"version": 1, "number": 3}
 
 
 def test_stop_waits_for_a_database_that_comes_back(full_disk: Store) -> None:
@@ -412,7 +415,10 @@ def test_what_waits_behind_a_database_that_hangs_is_there_at_the_next_start(
     assert store.counts()["windows"] == 1
     spool = Spool(tmp_path / "spool", 2**24)
     assert [one.at_ns // SECOND for one in spool.oldest()] == [0, 1, 2]
-    StoreWriter(Transactions(store.engine, "node"), spool, 10, store.upkeep).recover()
+    writer = StoreWriter(Transactions(store.engine, "node"), spool, 10, store.upkeep)
+    writer.start()
+    wait_for(lambda: not writer.spooled_bytes)
+    assert writer.stop(30)
     assert store.counts()["windows"] == 3
     assert store.history.detector_state("server|tp0|decode|f00d") == {"version": 1, "number": 2}
 
