@@ -4,7 +4,7 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -27,6 +27,19 @@ ConfigOption = Annotated[
     typer.Option("--config", "-c", help="TOML file; default /etc/cyclewatch/cyclewatch.toml, where it exists."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text for people.")]
+
+
+LimitOption = Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most that are listed, the newest.")]
+LIMIT = 200
+
+_One = TypeVar("_One")
+
+
+def listed(found: list[_One], limit: int) -> list[_One]:
+    """The first `limit` of what was found; a sentence on stderr where there are more."""
+    if len(found) > limit:
+        typer.echo(f"cyclewatch: there are more than the {limit} listed: --limit lists up to 10000", err=True)
+    return found[:limit]
 
 
 def settings_or_exit(path: Path | None) -> Settings:

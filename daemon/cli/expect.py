@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cyclewatch.daemon.cli.common import ConfigOption, JsonOption, console, utc
+from cyclewatch.daemon.cli.common import LIMIT, ConfigOption, JsonOption, LimitOption, console, listed, utc
 from cyclewatch.daemon.cli.triage import ForOption, FromOption, OverOption, ReasonOption, WhoOption, acting, name_of
 from cyclewatch.daemon.incidents.incident import Expectation
 from cyclewatch.daemon.triage.documents import ExpectationDocument, json_of
@@ -37,10 +37,12 @@ def expect(
 
 
 @app.command("list")
-def list_all(over: OverOption = False, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def list_all(
+    over: OverOption = False, limit: LimitOption = LIMIT, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """List announced changes whose time has not passed, newest first."""
     with acting(config) as store:
-        found = store.expectations(time.time_ns(), over=over)
+        found = listed(store.expectations(time.time_ns(), over=over, limit=limit + 1), limit)
     if as_json:
         _print_json(*found, many=True)
     elif not found:

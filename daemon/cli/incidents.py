@@ -1,15 +1,24 @@
 """`cyclewatch incidents`: what people are told of, and what they do about it."""
 
 import time
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cyclewatch.daemon.cli.common import EXIT_FOUND, ConfigOption, JsonOption, console, settings_or_exit, utc
+from cyclewatch.daemon.cli.common import (
+    EXIT_FOUND,
+    LIMIT,
+    ConfigOption,
+    JsonOption,
+    LimitOption,
+    console,
+    listed,
+    settings_or_exit,
+    utc,
+)
 from cyclewatch.daemon.cli.triage import WhoOption, acting, name_of
 from cyclewatch.daemon.incidents.acting import NotThereError
-from cyclewatch.daemon.incidents.incident import ENDED, Act, Incident
+from cyclewatch.daemon.incidents.incident import Act, Incident
 from cyclewatch.daemon.reports.incident import incident_markdown
 from cyclewatch.daemon.triage.documents import IncidentDocument, incident_detail, json_of
 from cyclewatch.daemon.triage.requests import ActRequest
@@ -24,19 +33,21 @@ WhyOption = Annotated[str, typer.Option("--why", metavar="TEXT", help="Why; kept
 def list_all(
     ended: Annotated[bool, typer.Option("--ended", help="Those too that are over.")] = False,
     fail_if_open: Annotated[bool, typer.Option("--fail", help="Exit with code 3 if one is not over.")] = False,
+    limit: LimitOption = LIMIT,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List incidents, newest first."""
     with acting(config) as store:
-        found = store.incidents(ended=ended)
+        found = listed(store.incidents(ended=ended, limit=limit + 1), limit)
+        one_stands = bool(store.incidents(limit=1))
     if as_json:
         typer.echo(json_of([IncidentDocument.model_validate(one) for one in found], indent=2))
     elif not found:
         typer.echo("no incident" if ended else "no incident; --ended lists those that are over")
     else:
         _print_table(found)
-    if fail_if_open and any(one.state not in ENDED for one in found):
+    if fail_if_open and one_stands:
         raise typer.Exit(EXIT_FOUND)
 
 
@@ -54,62 +65,34 @@ def show(number: NumberArgument, config: ConfigOption = None, as_json: JsonOptio
         typer.echo(incident_markdown(view, settings_or_exit(config).incidents, now_ns), nl=False)
 
 
-@app.command("ack")
-def acknowledge(
-    number: NumberArgument,
-    why: WhyOption = "",
-    who: WhoOption = "",
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Say that somebody looks at it: those who were paged need not."""
-    _act(Act.ACKNOWLEDGE, number, why, who, config, as_json=as_json)
+def _add(name: str, act: Act, what: str) -> None:
+    """Add the command that does `act`."""
+
+    @app.command(name, help=what)
+    def do(
+        number: NumberArgument,
+        why: WhyOption = "",
+        who: WhoOption = "",
+        config: ConfigOption = None,
+        as_json: JsonOption = False,
+    ) -> None:
+        with acting(config) as store:
+            asked = ActRequest(who=name_of(who), why=why)
+            after = store.act(number, act, asked.who, asked.why, time.time_ns())
+        if as_json:
+            typer.echo(json_of(IncidentDocument.model_validate(after), indent=2))
+        else:
+            typer.echo(f"incident {after.number} is {after.state}")
 
 
-@app.command("resolve")
-def resolve(
-    number: NumberArgument,
-    why: WhyOption = "",
-    who: WhoOption = "",
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Say that it is over, though it may still look slower; what grows beyond it is a new incident."""
-    _act(Act.RESOLVE, number, why, who, config, as_json=as_json)
-
-
-@app.command("rebase")
-def rebase(
-    number: NumberArgument,
-    why: WhyOption = "",
-    who: WhoOption = "",
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Accept it as the new normal; what grows beyond it is a new incident."""
-    _act(Act.REBASE, number, why, who, config, as_json=as_json)
-
-
-@app.command("reopen")
-def reopen(
-    number: NumberArgument,
-    why: WhyOption = "",
-    who: WhoOption = "",
-    config: ConfigOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Open one again that was resolved or rebased."""
-    _act(Act.REOPEN, number, why, who, config, as_json=as_json)
-
-
-def _act(act: Act, number: int, why: str, who: str, config: Path | None, *, as_json: bool) -> None:
-    with acting(config) as store:
-        asked = ActRequest(who=name_of(who), why=why)
-        after = store.act(number, act, asked.who, asked.why, time.time_ns())
-    if as_json:
-        typer.echo(json_of(IncidentDocument.model_validate(after), indent=2))
-    else:
-        typer.echo(f"incident {after.number} is {after.state}")
+_add("ack", Act.ACKNOWLEDGE, "Say that somebody looks at it: those who were paged need not.")
+_add(
+    "resolve",
+    Act.RESOLVE,
+    "Say that it is over, though it may still look slower; what grows beyond it is a new incident.",
+)
+_add("rebase", Act.REBASE, "Accept it as the new normal; what grows beyond it is a new incident.")
+_add("reopen", Act.REOPEN, "Open one again that was resolved or rebased.")
 
 
 def _print_table(incidents: list[Incident]) -> None:

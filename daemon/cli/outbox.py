@@ -12,10 +12,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from cyclewatch.daemon.cli.common import (
     EXIT_ERROR,
+    LIMIT,
     ConfigOption,
     JsonOption,
+    LimitOption,
     console,
     errors_exit,
+    listed,
     settings_or_exit,
     utc,
 )
@@ -32,13 +35,13 @@ _REASON_MAX = 80
 def list_all(
     dead: Annotated[bool, typer.Option("--dead", help="Those alone that were given up.")] = False,
     done: Annotated[bool, typer.Option("--all", help="Those too that were told, as long as they are kept.")] = False,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Most that are listed.")] = 200,
+    limit: LimitOption = LIMIT,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List messages that wait or were given up, newest first, and why."""
     with _outbox(config) as outbox:
-        found = outbox.entries(dead=dead, done=done, limit=limit)
+        found = listed(outbox.entries(dead=dead, done=done, limit=limit + 1), limit)
     if as_json:
         typer.echo(json.dumps([_document(one) for one in found], indent=2))
     elif not found:

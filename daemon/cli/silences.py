@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from cyclewatch.daemon.cli.common import ConfigOption, JsonOption, console, utc
+from cyclewatch.daemon.cli.common import LIMIT, ConfigOption, JsonOption, LimitOption, console, listed, utc
 from cyclewatch.daemon.cli.triage import ForOption, FromOption, OverOption, ReasonOption, WhoOption, acting, name_of
 from cyclewatch.daemon.incidents.incident import Silence
 from cyclewatch.daemon.triage.documents import SilenceDocument, json_of
@@ -15,10 +15,12 @@ app = typer.Typer(help="No messages about some incidents, for a time.", no_args_
 
 
 @app.command("list")
-def list_all(over: OverOption = False, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def list_all(
+    over: OverOption = False, limit: LimitOption = LIMIT, config: ConfigOption = None, as_json: JsonOption = False
+) -> None:
     """List silences that hold or will, newest first."""
     with acting(config) as store:
-        found = store.silences(time.time_ns(), over=over)
+        found = listed(store.silences(time.time_ns(), over=over, limit=limit + 1), limit)
     if as_json:
         _print_json(*found, many=True)
     elif not found:

@@ -68,6 +68,24 @@ def noted(shell: Shell, number: int) -> list[tuple[str, str, str]]:
     return notes
 
 
+def test_a_list_that_is_cut_says_so_and_fails_for_what_it_does_not_show(shell: Shell) -> None:
+    """The open incident is older than the one that is listed; JSON stays a list."""
+    result = shell.run("incidents", "list", "--ended", "--limit", "1", "--fail", "--json")
+    assert result.exit_code == 3
+    assert [one["id"] for one in json.loads(result.stdout)] == [2]
+    assert result.stderr == "cyclewatch: there are more than the 1 listed: --limit lists up to 10000\n"
+    assert shell.run("incidents", "list", "--ended", "--limit", "2").stderr == ""
+
+
+@pytest.mark.parametrize(("kind", "words"), [("silences", ("silences", "add")), ("expectations", ("expect", "server"))])
+def test_lists_of_spans_say_that_they_are_cut(shell: Shell, kind: str, words: tuple[str, ...]) -> None:
+    for _ in range(3):
+        shell.run(*words, "--for", "1h", "--why", "x", "--who", "ada")
+    result = shell.run(kind, "list", "--limit", "2", "--json")
+    assert [one["id"] for one in json.loads(result.stdout)] == [3, 2]
+    assert "there are more than the 2 listed" in result.stderr
+
+
 def test_the_list_has_what_is_not_over(shell: Shell) -> None:
     text = shell.run("incidents", "list").stdout
     assert "decode on server and 1" in text

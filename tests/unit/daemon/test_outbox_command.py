@@ -56,6 +56,7 @@ def test_it_lists_what_waits_and_what_was_given_up(shell: Shell) -> None:
     }
     assert [one["incident"] for one in shell.json("list", "--dead")] == ["1"]
     assert [one["incident"] for one in shell.json("list", "--all", "--limit", "2")] == ["3", "2"]
+    assert "there are more than the 2 listed" in shell.run("list", "--all", "--limit", "2").stderr
     assert "HTTP 404" in shell.run("list").stdout
 
 
