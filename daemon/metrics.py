@@ -140,6 +140,12 @@ class Metrics:
             "Messages that went without their picture, because it could not be drawn.",
             registry=self.registry,
         )
+        self.api_refused = Counter(
+            "cyclewatch_api_refused",
+            "Questions to the API that were not let in: no_token, wrong_token, act, address, host, unusable.",
+            ("reason",),
+            registry=self.registry,
+        )
         self.reloads = Counter(
             "cyclewatch_configuration_reloads",
             "Times that the configuration was read again: applied, or refused since it was wrong.",

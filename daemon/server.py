@@ -136,6 +136,7 @@ class Server:
         api = build_api(
             Resources(self.history, IncidentStore(engine), lambda: self.clock.now().wall_ns).operations(),
             access_or_nobody(settings.web.token, os.environ),
+            lambda reason: self.metrics.api_refused.labels(reason).inc(),
         )
         self.web = WebServer(settings.web, build_app(self.metrics.page, self._healthy, self._ready, api))
 

@@ -31,7 +31,8 @@ class Api:
         self.engine = open_database(address, create=True)
         self.store = IncidentStore(self.engine)
         self.operations = Resources(StoreHistory(self.engine), self.store, lambda: NOW_NS).operations()
-        self.app = build_api(self.operations, access or Access(TOKEN))
+        self.refused: list[str] = []
+        self.app = build_api(self.operations, access or Access(TOKEN), self.refused.append, late_s=0)
 
     def __enter__(self) -> Self:
         return self

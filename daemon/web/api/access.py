@@ -5,10 +5,12 @@ asks for loopback by name. The name is checked because a page of elsewhere can h
 (DNS rebinding), and a browser would then let it read. Nothing can be changed without a token.
 """
 
+import asyncio
 import hmac
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from typing import Literal
 from urllib.parse import urlsplit
 
 import structlog
@@ -23,6 +25,21 @@ log = structlog.get_logger(__name__)
 
 _SHORTEST_TOKEN = 16
 _HOW_TO_SET_ONE = "name one in web.token (docs/api.md says how) and start the daemon again"
+LATE_S = 1.0
+"""How late an answer to a wrong token is."""
+
+_MOST_LATE = 4
+"""Answers that are late at once: they hold connections, which /metrics and others need too."""
+
+Reason = Literal["no_token", "wrong_token", "act", "address", "host", "unusable"]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why somebody is not let in: in a word for the counter, and as the answer."""
+
+    reason: Reason
+    problem: Problem
 
 
 @dataclass(frozen=True)
@@ -35,25 +52,23 @@ class Access:
     token: str = field(default="", repr=False)
     usable: bool = True
 
-    def refusal(self, asker: HTTPConnection, method: str) -> Problem | None:
+    def refusal(self, asker: HTTPConnection, method: str) -> Refusal | None:
         """Why this one is not let in; None for one who is."""
         if not self.usable:
-            return Problem(
-                HTTPStatus.SERVICE_UNAVAILABLE, "the token in web.token cannot be used: the daemon's log says why"
-            )
+            sentence = "the token in web.token cannot be used: the daemon's log says why"
+            return Refusal("unusable", Problem(HTTPStatus.SERVICE_UNAVAILABLE, sentence))
         if self.token:
-            return None if self._says_token(asker) else _unauthorized()
+            reason: Reason = "wrong_token" if "authorization" in asker.headers else "no_token"
+            return None if self._says_token(asker) else Refusal(reason, _unauthorized())
         if method not in {"GET", "HEAD"}:
-            return Problem(HTTPStatus.FORBIDDEN, f"nothing can be changed without a token: {_HOW_TO_SET_ONE}")
+            sentence = f"nothing can be changed without a token: {_HOW_TO_SET_ONE}"
+            return Refusal("act", Problem(HTTPStatus.FORBIDDEN, sentence))
         if asker.client is None or not is_loopback(asker.client.host):
-            return Problem(
-                HTTPStatus.FORBIDDEN, f"without a token it can be read from this node only: {_HOW_TO_SET_ONE}"
-            )
+            sentence = f"without a token it can be read from this node only: {_HOW_TO_SET_ONE}"
+            return Refusal("address", Problem(HTTPStatus.FORBIDDEN, sentence))
         if not is_loopback(_host(asker.headers.get("host", ""))):
-            return Problem(
-                HTTPStatus.MISDIRECTED_REQUEST,
-                "without a token the host asked for must be 127.0.0.1, [::1] or localhost",
-            )
+            sentence = "without a token the host asked for must be 127.0.0.1, [::1] or localhost"
+            return Refusal("host", Problem(HTTPStatus.MISDIRECTED_REQUEST, sentence))
         return None
 
     def _says_token(self, asker: HTTPConnection) -> bool:
@@ -90,16 +105,39 @@ def access_or_nobody(reference: str, environ: Mapping[str, str]) -> Access:
 
 
 class Guard:
-    """Lets in whom `access` lets in, before anything else is looked at."""
+    """Lets in whom `access` lets in, before anything else is looked at.
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
+    A wrong token is answered late, so that a script that has an old one does not ask all the time. The right one is let
+    in at once: whatever others say, they lock nobody out.
+
+    Args:
+        app: what is guarded.
+        access: who is let in.
+        refused: told the reason of each refusal.
+        late_s: how late a wrong token is answered.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access, refused: Callable[[Reason], None], late_s: float) -> None:
         self._app = app
         self._access = access
+        self._refused = refused
+        self._late_s = late_s
+        self._late = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand the question on, or refuse it."""
         refusal = self._access.refusal(HTTPConnection(scope), scope["method"])
-        await (refusal.response() if refusal else self._app)(scope, receive, send)
+        if refusal is None:
+            await self._app(scope, receive, send)
+            return
+        self._refused(refusal.reason)
+        if refusal.reason == "wrong_token" and self._late < _MOST_LATE:
+            self._late += 1
+            try:
+                await asyncio.sleep(self._late_s)
+            finally:
+                self._late -= 1
+        await refusal.problem.response()(scope, receive, send)
 
 
 def _unauthorized() -> Problem:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ from cyclewatch.daemon.store.database import reason_of
 from cyclewatch.daemon.triage.documents import json_of
 from cyclewatch.daemon.triage.requests import Request as Asked
 from cyclewatch.daemon.triage.requests import RequestError, what_is_wrong
-from cyclewatch.daemon.web.api.access import Access, Guard
+from cyclewatch.daemon.web.api.access import LATE_S, Access, Guard, Reason
 from cyclewatch.daemon.web.api.openapi import openapi_document
 from cyclewatch.daemon.web.api.operations import Call, Nothing, Operation, Page
 from cyclewatch.daemon.web.api.problem import Problem, json_response
@@ -43,8 +43,13 @@ _Model = TypeVar("_Model", bound=Asked)
 log = structlog.get_logger(__name__)
 
 
-def build_api(operations: Sequence[Operation[Any, Any]], access: Access) -> ASGIApp:
-    """The API with these operations, for whom `access` lets in."""
+def build_api(
+    operations: Sequence[Operation[Any, Any]],
+    access: Access,
+    refused: Callable[[Reason], None] = lambda _: None,
+    late_s: float = LATE_S,
+) -> ASGIApp:
+    """The API with these operations, for whom `access` lets in; `refused` and `late_s` as of `Guard`."""
     by_path: dict[str, dict[str, Operation[Any, Any]]] = defaultdict(dict)
     for one in operations:
         by_path[one.path][one.method] = one
@@ -55,7 +60,7 @@ def build_api(operations: Sequence[Operation[Any, Any]], access: Access) -> ASGI
         exception_handlers={Problem: _problem, HTTPException: _http_problem, Exception: _our_fault},
     )
     app.router.redirect_slashes = False
-    return Guard(app, access)
+    return Guard(app, access, refused, late_s)
 
 
 class _Room:

@@ -1,15 +1,19 @@
 """Who may use the API, and who may not."""
 
+import asyncio
 import hmac
-from collections.abc import Iterator
+import math
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from structlog.testing import capture_logs
 
 from api import TOKEN, Api, a_file, problem
 from cyclewatch.daemon.secrets import SecretError
 from cyclewatch.daemon.web.api.access import Access, access_or_nobody, access_with
+from cyclewatch.daemon.web.api.app import build_api
 
 HOW = "name one in web.token (docs/api.md says how) and start the daemon again"
 SECRET = {"authorization": f"Bearer {TOKEN}"}
@@ -59,6 +63,49 @@ def test_with_a_token_everything_needs_it(locked: Api) -> None:
 )
 def test_a_wrong_token_is_none(locked: Api, said: str | bytes) -> None:
     problem(locked.ask("GET", "/incidents", token="", headers={"authorization": said}), 401)
+
+
+@pytest.mark.parametrize(
+    ("access", "question", "reason"),
+    [
+        (Access(TOKEN), {"token": ""}, "no_token"),
+        (Access(TOKEN), {"token": "wrong"}, "wrong_token"),
+        (Access(), {"method": "POST"}, "act"),
+        (Access(), {"client": "203.0.113.7"}, "address"),
+        (Access(), {"host": "evil.example"}, "host"),
+        (Access(usable=False), {}, "unusable"),
+    ],
+)
+def test_what_is_refused_is_counted_by_its_reason(
+    tmp_path: Path, access: Access, question: dict[str, str], reason: str
+) -> None:
+    with Api(a_file(tmp_path), access) as api:
+        api.ask(**{"method": "GET", "path": "/incidents", **question})
+        assert api.refused == [reason]
+
+
+def test_many_wrong_tokens_wait_for_each_other_and_the_right_one_for_none(tmp_path: Path) -> None:
+    """Four are late for ever here; neither the next wrong one nor the right one notices."""
+    with Api(a_file(tmp_path)) as api:
+        app = build_api(api.operations, Access(TOKEN), api.refused.append, late_s=math.inf)
+
+        async def story() -> list[int]:
+            transport = httpx.ASGITransport(app, client=("127.0.0.1", 50_000))
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:9472") as asker:
+
+                def ask(token: str) -> Coroutine[None, None, httpx.Response]:
+                    return asker.get("/incidents", headers={"authorization": f"Bearer {token}"})
+
+                late = [asyncio.create_task(ask("wrong")) for _ in range(4)]
+                while len(api.refused) < len(late):  # noqa: ASYNC110 (what it looks at is a plain list)
+                    await asyncio.sleep(0)
+                answers = [await ask("wrong"), await ask(TOKEN)]
+                assert not any(task.done() for task in late)
+                for task in late:
+                    task.cancel()
+                return [answer.status_code for answer in answers]
+
+        assert asyncio.run(story()) == [401, 200]
 
 
 @pytest.mark.parametrize("said", [f"Bearer {TOKEN}", f"bearer {TOKEN}", f"Bearer  {TOKEN} "])
