@@ -56,6 +56,7 @@ format: $(VENV)/stamp ## put the code into its form
 bench: $(VENV)/stamp ## measure the costs, side by side with what else one might use
 	$(BIN)/python benchmarks/hook_cost.py
 	$(BIN)/python benchmarks/reader_cost.py
+	$(BIN)/python benchmarks/inquiry_cost.py
 	$(BIN)/python benchmarks/host_cost.py
 	$(BIN)/python benchmarks/gpu_cost.py
 	$(BIN)/python benchmarks/probe_cost.py

@@ -1,6 +1,8 @@
 """One regression as Markdown."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Any
 
 from cyclewatch.daemon.store.history import RegressionView
 
@@ -34,6 +36,7 @@ def regression_markdown(view: RegressionView) -> str:
         total_before = sum(part["before_us"] for part in view.split)
         total_after = sum(part["after_us"] for part in view.split)
         lines.append(_split_row("mean cycle", total_before, total_after))
+        lines += _bound_rows(view.physical_bound) if view.physical_bound else []
     else:
         lines.append("No load was seen both before and after, so the time cannot be split.")
     lines += ["", "## Causes", ""]
@@ -44,6 +47,18 @@ def regression_markdown(view: RegressionView) -> str:
         lines.append(f"{cause['rank']}. {cause['subject']} ({cause['kind']}; {cause['status']}{share})")
         lines += [f"   - {proof}" for proof in cause["evidence"]]
     return "\n".join(lines) + "\n"
+
+
+def _bound_rows(bound: Mapping[str, Any]) -> list[str]:
+    """What the mean cycle takes at least, and what is above that, as rows of the same table."""
+    before, after = bound["before"], bound["after"]
+    rows = [
+        _split_row(f"at least on {after['gpu']}, by {after['bound_by']}", before["at_least_us"], after["at_least_us"])
+    ]
+    rows.append(_split_row("above that", before["above_us"], after["above_us"]))
+    rows += [_split_row(f"above that: {part['part']}", part["before_us"], part["after_us"]) for part in bound["above"]]
+    old, new = (side["speed_of_light_ratio"] for side in (before, after))
+    return [*rows, f"| speed of light | {old:.1%} | {new:.1%} | |"]
 
 
 def _split_row(name: str, before_us: float, after_us: float) -> str:

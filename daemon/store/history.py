@@ -50,6 +50,7 @@ class RegressionView:
     probability: float
     split: list[dict[str, Any]]
     causes: list[dict[str, Any]]
+    physical_bound: dict[str, Any] | None
 
 
 class StoreHistory:
@@ -192,4 +193,5 @@ def _view(row: Any) -> RegressionView:  # noqa: ANN401 (a row of the regressions
         probability=row.probability,
         split=row.split,
         causes=row.causes,
+        physical_bound=row.physical_bound,
     )

@@ -220,6 +220,7 @@ class RegressionRow(Base):
     probability: Mapped[float] = mapped_column(Float)
     split: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
     causes: Mapped[list[dict[str, Any]]] = mapped_column(JSON)
+    physical_bound: Mapped[dict[str, Any] | None] = mapped_column(JSON(none_as_null=True))
 
 
 class ProfileRow(Base):

@@ -181,6 +181,7 @@ class Transactions:
             "probability": found.probability,
             "split": [dict(part) for part in row.split],
             "causes": [dict(cause) for cause in row.causes],
+            "physical_bound": None if row.physical_bound is None else dict(row.physical_bound),
         }
 
     def _profile(self, connection: Connection, stored: StoredProfile) -> None:

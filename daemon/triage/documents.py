@@ -63,6 +63,8 @@ class RegressionDetail(RegressionDocument):
 
     split: list[dict[str, Any]]
     """Parts of the mean cycle: part, before_us, after_us, delta_us."""
+    physical_bound: dict[str, Any] | None
+    """The mean cycle against the least that it takes on its GPU: before, after, and the parts of what is above."""
 
 
 class CauseDocument(Document):

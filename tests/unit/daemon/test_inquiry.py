@@ -1,5 +1,6 @@
 """What is behind a regression is asked beside the turns: they go on, and nothing is lost or doubled meanwhile."""
 
+import json
 import random
 import threading
 from collections.abc import Callable, Iterator
@@ -9,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from cyclewatch.collectors.records import NODE, Fact
+from cyclewatch.daemon.reports.regression import regression_markdown
 from cyclewatch.daemon.store import models
+from cyclewatch.daemon.triage.documents import RegressionDetail
+from model_configs import LLAMA_3_8B
 from simulated import server
-from watched import QUICK, SECOND, Replay, Watched
+from watched import QUICK, SECOND, Replay, Watched, ring_identity
 
 
 class Later(Executor):
@@ -113,6 +118,29 @@ def test_what_ended_meanwhile_is_stored_after_what_began(watched: Watched, later
     (found,) = watched.history.regressions()
     assert found.state == "resolved"
     assert found.causes
+
+
+def test_on_a_known_gpu_a_regression_tells_what_is_above_the_bound(tmp_path: Path) -> None:
+    """Stored with it, kept over a restart, and shown."""
+    (tmp_path / "config.json").write_text(json.dumps({**LLAMA_3_8B, "num_hidden_layers": 4}))
+    watched = Watched(tmp_path)
+    watched.take(Fact(NODE, "gpu0.model", "NVIDIA H200"), 1)
+    ring = ring_identity(synchronous=False, server={"model_path": str(tmp_path)})
+    replay = Replay(watched, server(60, seed=1, slower={30: 1.2}), ring)
+    replay.run(250 * SECOND)
+    replay.kill(random.Random(1))
+    watched.lag = 0
+    replay.run()
+    (found,) = watched.history.regressions()
+    watched.close()
+    assert found.physical_bound is not None
+    before, after = found.physical_bound["before"], found.physical_bound["after"]
+    assert before["gpu"] == "H200"
+    assert before["at_least_us"] == pytest.approx(after["at_least_us"], rel=0.02)
+    grown_us = sum(part["delta_us"] for part in found.split)
+    assert after["above_us"] - before["above_us"] == pytest.approx(grown_us, rel=0.05)
+    assert "| at least on H200, by memory |" in regression_markdown(found)
+    assert RegressionDetail.model_validate(found).physical_bound == found.physical_bound
 
 
 @pytest.mark.parametrize("reloads", [False, True])
