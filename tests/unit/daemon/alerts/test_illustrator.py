@@ -2,6 +2,7 @@
 
 import math
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -10,18 +11,25 @@ from sqlalchemy import Engine, text
 from structlog.testing import capture_logs
 
 from alert_messages import MESSAGE
+from cyclewatch.config.alerts import Alerts
+from cyclewatch.daemon.alerts.delivery.service import Delivery
 from cyclewatch.daemon.alerts.message import State
 from cyclewatch.daemon.alerts.picture.illustrator import Illustrator
+from cyclewatch.daemon.alerts.routing import entries
+from cyclewatch.daemon.clock import SystemClock
 from cyclewatch.daemon.incidents.incident import Incident, Member
+from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.incident_rows import write_incident
 from cyclewatch.daemon.store.incident_timeline import IncidentTimeline, incident_timeline
+from cyclewatch.daemon.store.outbox import put
 from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import StoredLevel, StoredWindow, Unit
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.windows import cells_of
 from databases import _address, _postgres  # noqa: F401 (fixtures)
+from fake_http import Answer, http_server
 from made_incidents import MEMBER, MINUTE, SECOND, START_NS, incident
 from simulated import cycles
 from units import REGRESSION, RUN, stored
@@ -171,3 +179,22 @@ def test_without_pillow_there_is_no_picture(
         assert drawn(engine, failures) is None
     assert [entry["log_level"] for entry in logs] == ["error"]
     assert failures == [1]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_it_arrives_with_the_message_where_it_is_wanted(engine: Engine, wanted: bool) -> None:
+    """From the incident in the database to the service, by the daemon's own delivery."""
+    keep(engine)
+    sink = {"type": "discord", "url": "env:HOOK", "picture": wanted}
+    alerts = Alerts.model_validate({"sinks": {"team": sink}})
+    now_ns = time.time_ns()
+    with engine.begin() as connection:
+        put(connection, entries(replace(MESSAGE, key="k1"), "", 1, alerts, now_ns), now_ns)
+    with http_server({"/hook": Answer(status=204)}) as server:
+        environ = {"HOOK": f"{server.url}/hook"}
+        delivery = Delivery(alerts, engine, lambda: True, SystemClock().now, "boot", Metrics(), environ)
+        delivery.start()
+        while not server.bodies:
+            time.sleep(0.01)
+        assert delivery.stop(20)
+    assert (b"\x89PNG" in server.bodies[0]) == wanted
