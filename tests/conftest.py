@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from cyclewatch.daemon.store import migrate
 from cyclewatch.daemon.store.sqlite import sqlite_engine
+from databases import _address, _postgres  # noqa: F401 (fixtures)
 
 # On a busy machine an example may take its time; a failing one prints how to get it again.
 settings.register_profile("cyclewatch", deadline=None, print_blob=True)

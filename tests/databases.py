@@ -1,4 +1,7 @@
-"""Both databases for the same tests: a file, and a real PostgreSQL. Import the fixtures, and ask for `address`."""
+"""Both databases for the same tests: a file, and a real PostgreSQL. Ask for `address`.
+
+conftest.py imports the fixtures, and nobody else: each module that imports a fixture of the session has one of its own.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

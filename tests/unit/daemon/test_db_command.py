@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from cyclewatch.daemon.store.database import HEAD
-from databases import _postgres  # noqa: F401 (a fixture)
 from postgres_server import PostgresServer
 from shell import Shell
 from units import SECOND, unit

@@ -14,7 +14,6 @@ from cyclewatch.detectors.attribution import Event, Evidence
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.windows import cells_of
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import cycles
 from units import KERNEL, REGRESSION, RUN, SECOND, profile
 from watched import Watched

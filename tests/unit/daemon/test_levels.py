@@ -22,7 +22,6 @@ from cyclewatch.detectors.watching.decision import Parameters
 from cyclewatch.detectors.watching.level_watch import Level
 from cyclewatch.detectors.watching.shift_watch import Kind
 from cyclewatch.detectors.watching.tracking import Regression
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import WINDOW_NS, cycles, server
 from units import RUN, SECOND
 from watched import QUICK, Replay, Watched

@@ -15,7 +15,6 @@ from cyclewatch.config.settings import Detection, Settings
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.unit import Run, Unit
 from cyclewatch.detectors.attribution import Evidence
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import WINDOW_NS, cycles, server
 from watched import SECOND, WALL_NS, Replay, Watched, batch, ring_identity
 

@@ -11,7 +11,6 @@ from cyclewatch.daemon.store.probes import KEPT_NS
 from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import StoredSample
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from units import unit
 
 SECOND = 10**9

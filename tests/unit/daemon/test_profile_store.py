@@ -11,7 +11,6 @@ from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.profile_records import ProfileState
 from cyclewatch.daemon.store.profiles import KEEP_ALL_NS, KEEP_NS, ProfileHistory, superfluous
 from cyclewatch.daemon.store.transactions import Transactions
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from units import KERNEL, SECOND, profile, unit
 
 DAY = 86_400 * SECOND

@@ -21,7 +21,6 @@ from cyclewatch.detectors.statistics.sketch import merge, quantiles
 from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.watching.tracking import State
 from cyclewatch.detectors.windows import CellWindow, cells_of
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import cycles
 from units import REGRESSION, RUN, SECOND, stored, unit
 

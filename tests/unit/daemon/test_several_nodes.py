@@ -17,7 +17,6 @@ from cyclewatch.daemon.store.start import open_store
 from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import Replaced, StoredFact, Unit
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from units import REGRESSION, RUN, SECOND, profile, stored, unit
 
 NODES = ("a", "b")

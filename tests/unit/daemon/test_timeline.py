@@ -20,7 +20,6 @@ from cyclewatch.daemon.store.unit import StoredLevel, StoredSample, StoredWindow
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.windows import CellWindow, cells_of
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import cycles
 from units import RUN, SECOND
 

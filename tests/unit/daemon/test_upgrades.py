@@ -27,7 +27,6 @@ from cyclewatch.daemon.store.database import HEAD, StoreError, open_database
 from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.migrate import alembic_config, begin_upgrade
 from cyclewatch.daemon.store.transactions import Transactions
-from databases import _postgres  # noqa: F401 (a fixture)
 from units import RUN, unit
 
 REVISIONS = sorted(

@@ -31,7 +31,6 @@ from cyclewatch.detectors.watching.online import Direction
 from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.watching.tracking import State
 from cyclewatch.detectors.windows import cells_of
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import cycles
 from units import REGRESSION, RUN, SECOND, profile, stored, unit
 

@@ -19,7 +19,6 @@ from cyclewatch.daemon.web.api import app as api_app
 from cyclewatch.daemon.web.api.access import Access
 from cyclewatch.daemon.web.api.app import MOST_BYTES, build_api
 from cyclewatch.daemon.web.api.operations import Call, Nothing, Operation
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from made_incidents import MINUTE, START_NS, incident, keep_regressions
 from shell import Shell
 
