@@ -170,7 +170,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     assert "ring" in refused(tmp_path / "1-2-3.ring", tmp_path / "a.xz")
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(min_size=8 * RECORD.itemsize, max_size=8 * RECORD.itemsize), st.sampled_from(RECORD.names or ()))
 def test_any_records_are_compared_or_refused(tmp_path: Path, noise: bytes, kept: str) -> None:
     """Files of strangers: one column is plausible, all others are anything."""

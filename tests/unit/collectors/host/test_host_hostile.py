@@ -84,7 +84,7 @@ def sources(node: Node, names: set[str]) -> set[str]:
     }
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(data=st.data())
 @pytest.mark.parametrize("early", [True, False], ids=["from the beginning", "before the second sample"])
 def test_one_bad_file_touches_one_source(data: st.DataObject, early: bool) -> None:
@@ -113,7 +113,7 @@ STEPS_S = st.sampled_from([5.0, 0.0, 1e-9, -5.0, -1e6, 0.3, 86_400.0, 1e7])
 EVENTS = st.sampled_from(["before", "after", "nothing", "process ends", "thread ends", "proc goes", "sys goes"])
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(name=st.sampled_from(NAMES), events=st.lists(st.tuples(EVENTS, STEPS_S), max_size=8))
 def test_whatever_happens_and_whatever_the_clock_says(name: str, events: list[tuple[str, float]]) -> None:
     """Counters go up and back, processes and whole file systems come and go, time stands, leaps and runs backwards."""
