@@ -244,13 +244,15 @@ def test_a_turn_that_hangs_misses_its_watchdog(tmp_path: Path, monkeypatch: pyte
     with listening(tmp_path / "notify") as heard:
         monkeypatch.setenv("NOTIFY_SOCKET", heard.address)
         monkeypatch.setenv("WATCHDOG_USEC", "1000")
+        monkeypatch.setattr("cyclewatch.daemon.server._TURN_S", 0.1)
         daemon = Server(Settings(state_dir=tmp_path / "state", web=Web(enabled=False), gpu=Gpu(enabled=False)))
-        hangs, goes_on = threading.Event(), threading.Event()
+        hangs, hanging, goes_on = threading.Event(), threading.Event(), threading.Event()
         turn = daemon.pipeline.turn
 
         def hang(now: object) -> None:
             turn(now)  # type: ignore[arg-type]
             if hangs.is_set():
+                hanging.set()
                 goes_on.wait(60)
 
         monkeypatch.setattr(daemon.pipeline, "turn", hang)
@@ -259,9 +261,10 @@ def test_a_turn_that_hangs_misses_its_watchdog(tmp_path: Path, monkeypatch: pyte
         heard.wait_for("READY")
         heard.wait_for("WATCHDOG", 2)
         hangs.set()
-        time.sleep(1.5)  # the turn that was under way has ended, and the next one hangs
+        assert hanging.wait(60)
+        time.sleep(0.2)  # what was said before is heard
         fed = len(heard.said("WATCHDOG"))
-        time.sleep(2.5)
+        time.sleep(0.5)
         assert len(heard.said("WATCHDOG")) == fed
         hangs.clear()
         goes_on.set()
