@@ -18,13 +18,18 @@ _MOSTLY = 0.6
 _ALIKE = 0.5
 """How much of what a stop of the whole process would add to the other stages they must have got at least."""
 
+_RUN_QUEUE = "host.run_queue_wait_ratio"
+"""The wait for a CPU, which is told exactly: what it added is set off, and not taken for a stop."""
+
 _WAITS: tuple[tuple[str, dict[str, str]], ...] = (
-    ("host.run_queue_wait_ratio", {}),
     ("host.major_faults_per_s", {}),
-    ("host.pressure_ratio", {}),
+    ("host.pressure_ratio", {"resource": "[!c]*"}),
     ("host.cpu_mode_ratio", {"mode": "steal"}),
 )
-"""What a process may wait for: all of it must have been read, and must not have moved, for a stop to be concluded."""
+"""What else a process may wait for: all of it must have been read, and must not have moved, for a stop to be concluded.
+
+Of pressure all but that on CPUs, which is the run queue's.
+"""
 
 _LEAST_REST = 0.02
 """Part of the cycle that the other stages must take for that to be told."""
@@ -90,8 +95,11 @@ def stopped(growth: Growth, readings: Readings, graph: CausalGraph) -> Candidate
     A stall in the code makes one stage longer. What stops the process, a signal or the freezer, comes at any moment.
     """
     kind = graph.kinds["stopped"]
-    grown_us = growth.grown_us
-    if growth.off_us is None or growth.way_us(Way.BLOCKED) < _MOSTLY * grown_us:
+    queued_us = _queued_us(growth, readings)
+    if growth.off_us is None or queued_us is None:
+        return None
+    off_us, grown_us = growth.way_us(Way.BLOCKED) - queued_us, growth.grown_us - queued_us
+    if off_us < _MOSTLY * grown_us or growth.share(off_us) < _LEAST_SHARE:
         return None
     if not all(readings.moved(name, labels) is False for name, labels in _WAITS):
         return None
@@ -106,7 +114,16 @@ def stopped(growth: Growth, readings: Readings, graph: CausalGraph) -> Candidate
     of_most, of_rest = most.after_us / most.before_us, (rest_before_us + rest_us) / rest_before_us
     proof = (
         f"{most.part} takes {of_most:.2f} times as long, the other stages {of_rest:.2f} times",
-        f"{growth.way_us(Way.BLOCKED) / 1e3:+.3f} of {growth.total_us / 1e3:+.3f} ms are off the CPU",
+        f"{off_us / 1e3:+.3f} of {growth.total_us / 1e3:+.3f} ms are off the CPU, and not in its run queue",
         *(f"{name} did not move" for name, _ in _WAITS),
     )
     return Candidate(kind, "", None, exact=False, weight=1.0, proof=proof)
+
+
+def _queued_us(growth: Growth, readings: Readings) -> float | None:
+    """How much longer the scheduler's thread waited for a CPU, in a cycle; None where that was not read."""
+    changes = [change for _, change in readings.of(_RUN_QUEUE)]
+    if not changes:
+        return None
+    lost_us = [one.after * growth.after_us - one.before * growth.before_us for one in changes if one.sure]
+    return max((0.0, *lost_us))

@@ -196,3 +196,19 @@ def test_a_process_that_is_stopped_is_off_the_cpu_in_all_stages() -> None:
     assert kinds(slower(CPU_SERVER, alike, still, on_cpu=on_cpu))[0] == "stopped"
     assert kinds(slower(CPU_SERVER, {2: 1.3e6}, still, on_cpu=on_cpu))[0] == "stage_launch_blocked"
     assert kinds(slower(CPU_SERVER, alike, still[:1], on_cpu=on_cpu))[0] == "stage_launch_blocked"
+
+
+def test_a_stop_beside_a_wait_for_a_cpu_has_what_the_wait_leaves() -> None:
+    """The run queue tells its part exactly; the pressure on CPUs is the same wait once more."""
+    readings = (
+        _scheduler("host.run_queue_wait_ratio", 0.01, 0.07),
+        _scheduler("host.major_faults_per_s", 0.1, 0.1),
+        trace("host.pressure_ratio", 0.01, 0.01, noise=0.1, resource="io", kind="some"),
+        trace("host.pressure_ratio", 0.01, 0.1, noise=0.1, resource="cpu", kind="some"),
+        trace("host.cpu_mode_ratio", 0.0, 0.0, mode="steal"),
+    )
+    alike = {place: 0.3 * time for place, time in enumerate(CPU_SERVER)}
+    first, second, *_ = named(slower(CPU_SERVER, alike, readings, on_cpu=(1.0, 1 / 1.3)))
+    assert (first.kind, second.kind) == ("stopped", "run_queue_wait")
+    assert first.share == pytest.approx(0.73, abs=0.02)
+    assert second.share == pytest.approx(0.27, abs=0.02)
