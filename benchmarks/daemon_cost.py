@@ -35,6 +35,7 @@ from ring_traffic import writers
 from cyclewatch.collectors.gpu.recording import RecordedDoor, Recording
 from cyclewatch.config.load import load_settings
 from cyclewatch.daemon.log import configure_logging
+from cyclewatch.daemon.memory import settle_memory
 from cyclewatch.daemon.server import Server
 from cyclewatch.daemon.signals import stop_on_signals
 
@@ -119,6 +120,7 @@ def be_daemon(config: Path) -> None:
     settings = load_settings(config)
     configure_logging(settings.log)
     daemon = Server(settings, nvml=RecordedDoor(Recording.load(RECORDING), copies=GPUS))
+    settle_memory()
     with stop_on_signals(daemon):
         daemon.run()
 

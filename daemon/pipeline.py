@@ -136,6 +136,7 @@ class Pipeline:
         unit.at_ns = now.wall_ns
         unit.status = {"targets": targets_status(self._metrics.state)}
         self._flushed_ns = now.monotonic_ns
+        self._publish_readings(now)
         if checkpoint:
             self._checkpoint_ns = now.monotonic_ns
             unit.states = self._judge.states()
@@ -308,11 +309,14 @@ class Pipeline:
             self._readings = {key: one for key, one in self._readings.items() if one[0].target != target}
 
     def _publish(self, now: Now) -> None:
-        self._readings = {key: one for key, one in self._readings.items() if self._shown(*one, now)}
         state = self._metrics.state
         state.phases = dict(self._judge.phases)
-        state.readings = [reading for reading, _ in self._readings.values()]
         state.rings = ring_states(self._rings.values(), now.monotonic_ns)
+
+    def _publish_readings(self, now: Now) -> None:
+        """Show the readings that are young enough: hundreds, so not at every turn."""
+        self._readings = {key: one for key, one in self._readings.items() if self._shown(*one, now)}
+        self._metrics.state.readings = [reading for reading, _ in self._readings.values()]
 
     def _shown(self, reading: Reading, taken_ns: int, now: Now) -> bool:
         """Whether a reading is young enough to tell how things are."""

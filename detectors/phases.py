@@ -35,15 +35,22 @@ NOT_JUDGED = CycleFlag.PROFILED | CycleFlag.WARMUP | CycleFlag.PAUSED | CycleFla
 
 def phases_of(records: Records) -> npt.NDArray[np.uint8]:
     """Phase number of each record, shape (n,): an index into the order of `phase_by_number`."""
-    mode, launched = records["mode"], records["launched_mode"]
-    numbers = np.zeros(len(records), np.uint8)
-    numbers[np.isin(mode, _EXTENDS)] = _BY_NUMBER.index(Phase.EXTEND)
-    decode = np.isin(mode, _DECODES)
-    numbers[decode] = _BY_NUMBER.index(Phase.DECODE)
-    beside = decode & np.isin(launched, (*_EXTENDS, ForwardMode.MIXED))
-    numbers[beside] = _BY_NUMBER.index(Phase.DECODE_BESIDE_EXTEND)
-    numbers[mode == ForwardMode.MIXED] = _BY_NUMBER.index(Phase.MIXED)
+    numbers: npt.NDArray[np.uint8] = _OF_MODES[records["mode"], records["launched_mode"]]
     return numbers
+
+
+def _of_modes() -> npt.NDArray[np.uint8]:
+    """Phase number by mode and launched mode, shape (256, 256): looked up, since this is done with every cycle."""
+    numbers = np.zeros((256, 256), np.uint8)
+    numbers[list(_EXTENDS)] = _BY_NUMBER.index(Phase.EXTEND)
+    numbers[list(_DECODES)] = _BY_NUMBER.index(Phase.DECODE)
+    beside = np.ix_(_DECODES, (*_EXTENDS, ForwardMode.MIXED))
+    numbers[beside] = _BY_NUMBER.index(Phase.DECODE_BESIDE_EXTEND)
+    numbers[ForwardMode.MIXED] = _BY_NUMBER.index(Phase.MIXED)
+    return numbers
+
+
+_OF_MODES = _of_modes()
 
 
 def phase_by_number(number: int) -> Phase:

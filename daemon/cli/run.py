@@ -9,6 +9,7 @@ def run(config: ConfigOption = None) -> None:
 
     from cyclewatch.config.load import load_settings
     from cyclewatch.daemon.log import configure_logging
+    from cyclewatch.daemon.memory import settle_memory
     from cyclewatch.daemon.server import Server
     from cyclewatch.daemon.signals import reload_on_hangup, stop_on_signals
 
@@ -17,5 +18,6 @@ def run(config: ConfigOption = None) -> None:
     faulthandler.enable()  # systemd's watchdog sends SIGABRT: where the threads hang is then in the journal
     with errors_exit():
         server = Server(settings, load=lambda: load_settings(config))
+        settle_memory()
         with stop_on_signals(server), reload_on_hangup(server):
             server.run()

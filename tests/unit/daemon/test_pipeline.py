@@ -325,7 +325,7 @@ def test_a_probe_is_shown_until_the_next_one_is_due(watched: Watched) -> None:
     labels = {"target": "node", "kind": "cpu", "software": "python 3"}
     watched.turn(7200 * SECOND)
     assert value(watched, "cyclewatch_probe_cpu_loop_seconds", **labels) == 0.015
-    watched.turn(7201 * SECOND)
+    watched.turn(7206 * SECOND)
     assert value(watched, "cyclewatch_probe_cpu_loop_seconds", **labels) is None
 
 
