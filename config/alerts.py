@@ -13,28 +13,29 @@ from cyclewatch.config.routes import Route, TimeOfDay, TimeZone
 from cyclewatch.config.secret_reference import MEND, is_reference, wrong_variable
 from cyclewatch.config.section import Seconds, Section
 
-SinkType = Literal["slack", "discord", "teams", "feishu", "dingtalk", "pagerduty", "alertmanager", "webhook"]
+SinkType = Literal["slack", "discord", "teams", "feishu", "dingtalk", "pagerduty", "alertmanager", "webhook", "apprise"]
 SinkName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
-SECRET_ADDRESSES = frozenset({"slack", "discord", "teams", "feishu", "dingtalk"})
+SECRET_ADDRESSES = frozenset({"slack", "discord", "teams", "feishu", "dingtalk", "apprise"})
 """Types whose address lets anybody post who knows it."""
 
 PAGERS = frozenset({"pagerduty", "alertmanager"})
 """Types that know by its key which incident is open: they get no digest, and hear at once that it is over."""
 
-_WITHOUT_KEY = frozenset({"slack", "discord", "teams"})
+_WITHOUT_KEY = frozenset({"slack", "discord", "teams", "apprise"})
 
 
 class Sink(Section):
     """Where messages go: a channel, a robot or a service."""
 
     type: SinkType = Field(
-        description="Kind of service: slack, discord, teams, feishu, dingtalk, pagerduty, alertmanager or webhook."
+        description="Service: slack, discord, teams, feishu, dingtalk, pagerduty, alertmanager, webhook or apprise."
     )
     url: str = Field(
         default="",
         max_length=4096,
-        description="Address; that of a chat is a secret: credential:NAME, file:/PATH or env:NAME. PagerDuty has one.",
+        description="Address; that of a chat or of apprise is a secret: credential:NAME, file:/PATH or env:NAME. "
+        "PagerDuty has one.",
     )
     key: str = Field(
         default="",
@@ -84,7 +85,8 @@ class Alerts(Section):
     )
     timeout_s: Seconds = Field(default=10.0, description="Seconds to wait for a service's whole answer.")
     allowed_hosts: tuple[str, ...] = Field(
-        default=(), description="Hosts that messages may go to; empty for those of the sinks."
+        default=(),
+        description="Hosts that messages may go to; empty for those of the sinks. Where apprise is used, all.",
     )
     proxy: str = Field(
         default="",
@@ -101,6 +103,18 @@ class Alerts(Section):
         for route in self.routes:
             if unknown := next((name for name in route.sinks if name not in self.sinks), None):
                 raise _wrong(f"a route names the sink {unknown!r}, which is not configured: add it, or remove the name")
+        return self
+
+    @model_validator(mode="after")
+    def _holds_apprise_to_its_hosts(self) -> Self:
+        if name := next((name for name, sink in self.sinks.items() if sink.type == "apprise"), None):
+            if not self.allowed_hosts:
+                raise _wrong(
+                    f"the sink {name} speaks by apprise to hosts that cannot be read off its address: "
+                    "name those of all sinks in allowed_hosts"
+                )
+            if self.proxy:
+                raise _wrong(f"the sink {name} cannot use a proxy, behind which its hosts are not seen: remove either")
         return self
 
     @field_validator("proxy")

@@ -22,8 +22,12 @@ URLS = {
     "pagerduty": "https://events.pagerduty.com/v2/enqueue",
     "alertmanager": "http://127.0.0.1:9093/prefix",
     "webhook": "https://example.com/alerts",
+    "apprise": "apprise://json",
 }
-KEYED = frozenset({"feishu", "dingtalk", "pagerduty", "webhook"})
+KEYS = {
+    **dict.fromkeys(("feishu", "dingtalk", "pagerduty", "webhook"), KEY),
+    "apprise": f"json://{KEY}@example.com/{SECRET_PATH}",
+}
 
 MESSAGE = Message(
     incident="12",
@@ -62,9 +66,8 @@ MESSAGE = Message(
 
 def sender(kind: str, url: str = "", key: str | None = None) -> Sender:
     """A sender of this kind, to its usual place."""
-    own_key = KEY if kind in KEYED else ""
     destination = Destination(
-        "oncall", url or URLS[kind], own_key if key is None else key, url_is_secret=kind in SECRET_ADDRESSES
+        "oncall", url or URLS[kind], KEYS.get(kind, "") if key is None else key, url_is_secret=kind in SECRET_ADDRESSES
     )
     return {str(name): make for name, make in SENDERS.items()}[kind](destination)
 

@@ -46,8 +46,13 @@ class Destination:
         if self.key:
             yield self.key
             yield base64.b64encode(self.key.encode()).decode()
-            yield from (part for part in self.key.split(":") if len(part) >= _SHORTEST_SECRET)
+            yield from _telling(self.key)
         if self.url_is_secret:
             yield self.url
             path = httpx.URL(self.url).raw_path.decode()
-            yield from (part for part in re.split(r"[/?&=]", path) if len(part) >= _SHORTEST_SECRET)
+            yield from _telling(path)
+
+
+def _telling(secret: str) -> list[str]:
+    """The parts of an address or a login that say something."""
+    return [part for part in re.split(r"[/?&=:@]", secret) if len(part) >= _SHORTEST_SECRET]

@@ -1,4 +1,4 @@
-"""The one way out: a POST to a service that may be slow, wrong or somebody else, bounded in time and in bytes."""
+"""The way out: a POST to a service that may be slow, wrong or somebody else, bounded in time and in bytes."""
 
 import ssl
 import time

@@ -1,5 +1,6 @@
 """Sinks, as the settings name them: their secrets are read here, and their addresses checked."""
 
+import re
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,14 +9,17 @@ import httpx
 
 from cyclewatch.config.alerts import SECRET_ADDRESSES, Alerts, Sink
 from cyclewatch.config.secret_reference import is_reference
+from cyclewatch.daemon.alerts.apprise_post import ApprisePoster, is_installed
 from cyclewatch.daemon.alerts.destination import Destination
-from cyclewatch.daemon.alerts.post import HttpPoster
+from cyclewatch.daemon.alerts.post import HttpPoster, Poster
 from cyclewatch.daemon.alerts.senders import pagerduty
+from cyclewatch.daemon.alerts.senders.apprise import Apprise
 from cyclewatch.daemon.alerts.senders.registry import SENDERS
 from cyclewatch.daemon.alerts.senders.sender import Sender
 from cyclewatch.daemon.loopback import is_loopback
 from cyclewatch.daemon.secrets import SecretError, secret
 
+_APPRISE_SCHEMA = re.compile(r"([a-z0-9]+)://\S+")
 _SENDS_ITS_KEY = frozenset({"pagerduty", "alertmanager"})
 
 
@@ -33,6 +37,8 @@ def sender_for(name: str, alerts: Alerts, environ: Mapping[str, str]) -> Sender:
     if sink is None:
         known = ", ".join(alerts.sinks) or "none: see docs/alerts.md"
         raise SinkError(f"no sink is named {name!r}; configured: {known}")
+    if sink.type == "apprise":
+        return Apprise(_apprise_destination(name, sink, environ))
     destination = _destination(name, sink, environ)
     allowed = _hosts(alerts.allowed_hosts)
     if allowed and destination.host not in allowed:
@@ -40,8 +46,8 @@ def sender_for(name: str, alerts: Alerts, environ: Mapping[str, str]) -> Sender:
     return SENDERS[sink.type](destination)
 
 
-def poster_for(sender: Sender, alerts: Alerts, environ: Mapping[str, str]) -> HttpPoster:
-    """The way to that sink's host and to no other.
+def poster_for(sender: Sender, alerts: Alerts, environ: Mapping[str, str]) -> Poster:
+    """The way to that sink's host and to no other; by apprise, to the allowed hosts.
 
     Raises:
         SinkError: the proxy's secret or the file of certificates cannot be used.
@@ -53,6 +59,8 @@ def poster_for(sender: Sender, alerts: Alerts, environ: Mapping[str, str]) -> Ht
         except (OSError, ValueError) as error:  # what ssl raises is an OSError
             said = getattr(error, "strerror", None) or "no certificate"
             raise SinkError(f"alerts.ca_file: {alerts.ca_file}: {said}") from None
+    if isinstance(sender, Apprise):
+        return ApprisePoster(sender.destination, _hosts(alerts.allowed_hosts), alerts.timeout_s, alerts.ca_file)
     try:
         proxy = secret(alerts.proxy, environ) if is_reference(alerts.proxy) else alerts.proxy
     except SecretError as error:
@@ -71,6 +79,20 @@ def _destination(name: str, sink: Sink, environ: Mapping[str, str]) -> Destinati
     destination = Destination(name, url, key, url_is_secret=is_reference(sink.url))
     _check(destination, shows_secret=sink.type in SECRET_ADDRESSES or (bool(key) and sink.type in _SENDS_ITS_KEY))
     return destination
+
+
+def _apprise_destination(name: str, sink: Sink, environ: Mapping[str, str]) -> Destination:
+    """The whole address is secret but for the kind of service, since for many the host's place holds a token."""
+    if not is_installed():
+        raise SinkError(f"sink {name}: apprise is not installed: pip install 'cyclewatch[apprise]'")
+    try:
+        address = secret(sink.url, environ)
+    except SecretError as error:
+        raise SinkError(f"sink {name}: {error}") from None
+    schema = _APPRISE_SCHEMA.fullmatch(address)
+    if schema is None:
+        raise SinkError(f"sink {name}: its url is no address of apprise: write SCHEMA://...")
+    return Destination(name, f"apprise://{schema[1]}", address)
 
 
 def _check(destination: Destination, *, shows_secret: bool) -> None:

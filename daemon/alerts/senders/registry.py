@@ -5,6 +5,7 @@ from collections.abc import Callable
 from cyclewatch.config.alerts import SinkType
 from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.alerts.senders.alertmanager import Alertmanager
+from cyclewatch.daemon.alerts.senders.apprise import Apprise
 from cyclewatch.daemon.alerts.senders.dingtalk import DingTalk
 from cyclewatch.daemon.alerts.senders.discord import Discord
 from cyclewatch.daemon.alerts.senders.feishu import Feishu
@@ -23,4 +24,5 @@ SENDERS: dict[SinkType, Callable[[Destination], Sender]] = {
     "pagerduty": PagerDuty,
     "alertmanager": Alertmanager,
     "webhook": Webhook,
+    "apprise": Apprise,
 }

@@ -166,7 +166,7 @@ def test_an_unknown_sink_is_an_error(tmp_path: Path) -> None:
     assert result.stderr == "cyclewatch: no sink is named 'onkall'; configured: oncall\n"
 
 
-@pytest.mark.parametrize("kind", SENDERS)
+@pytest.mark.parametrize("kind", [kind for kind in SENDERS if kind != "apprise"])
 def test_a_dry_run_sends_nothing_and_shows_no_secret(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +184,16 @@ def test_a_dry_run_sends_nothing_and_shows_no_secret(
     assert text.startswith(f"POST {server.url}/***")
     assert "test" in json.dumps(document["body"])
     assert SECRET not in text + json.dumps(document)
+
+
+def test_a_dry_run_of_apprise_shows_what_kind_of_service_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_URL", f"tgram://{SECRET}/{SECRET}")
+    settings = "[alerts]\nallowed_hosts = ['api.telegram.org']\n"
+    one = Shell(tmp_path, "sink", settings=settings + tables(oncall="type = 'apprise'\nurl = 'env:SECRET_URL'\n"))
+    document = one.json("test", "oncall", "--dry-run")
+    assert document["url"] == "apprise://tgram/***"
+    assert "nothing has become slower" in document["body"]["body"]
+    assert SECRET not in json.dumps(document)
 
 
 def test_the_settings_are_shown_with_the_places_of_secrets(tmp_path: Path) -> None:

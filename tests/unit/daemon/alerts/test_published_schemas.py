@@ -266,7 +266,15 @@ class WebhookDocument(Strict):
     lines: Annotated[list[str], Meta(min_length=1, max_length=11)]
 
 
+# appriseit.com/library/: what Apprise.notify takes; the kinds are those of apprise.NotifyType.
+class AppriseNotification(Strict):
+    title: Annotated[str, Meta(min_length=1)]
+    body: Annotated[str, Meta(min_length=1)]
+    notify_type: Literal["info", "success", "warning", "failure"]
+
+
 SCHEMAS = {
+    "apprise": AppriseNotification,
     "slack": SlackMessage,
     "discord": DiscordMessage,
     "teams": TeamsMessage,
