@@ -30,7 +30,7 @@ def expect(
         asked = ExpectationRequest.model_validate(words)
         added = store.expect(asked.target, *asked.span_ns(now_ns), asked.who, asked.why, now_ns)
     if as_json:
-        _print_json(added)
+        typer.echo(json_of(ExpectationDocument.model_validate(added), indent=2))
     else:
         span = f"from {utc(added.from_ns)} until {utc(added.until_ns)}"
         typer.echo(f"expectation {added.number}: what begins on {added.target} {span} is no alarm")
@@ -44,7 +44,7 @@ def list_all(
     with acting(config) as store:
         found = listed(store.expectations(time.time_ns(), over=over, limit=limit + 1), limit)
     if as_json:
-        _print_json(*found, many=True)
+        typer.echo(json_of([ExpectationDocument.model_validate(one) for one in found], indent=2))
     elif not found:
         typer.echo("nothing is announced")
     else:
@@ -62,14 +62,9 @@ def end(
     with acting(config) as store:
         ended = store.end_expectation(number, name_of(who), time.time_ns())
     if as_json:
-        _print_json(ended)
+        typer.echo(json_of(ExpectationDocument.model_validate(ended), indent=2))
     else:
         typer.echo(f"expectation {ended.number} is over")
-
-
-def _print_json(*expectations: Expectation, many: bool = False) -> None:
-    documents = [ExpectationDocument.model_validate(one) for one in expectations]
-    typer.echo(json_of(documents if many else documents[0], indent=2))
 
 
 def _print_table(expectations: list[Expectation]) -> None:

@@ -22,7 +22,7 @@ def list_all(
     with acting(config) as store:
         found = listed(store.silences(time.time_ns(), over=over, limit=limit + 1), limit)
     if as_json:
-        _print_json(*found, many=True)
+        typer.echo(json_of([SilenceDocument.model_validate(one) for one in found], indent=2))
     elif not found:
         typer.echo("nothing is silenced")
     else:
@@ -47,7 +47,7 @@ def add(
         asked = SilenceRequest.model_validate(words)
         added = store.silence(asked.target, asked.cause, *asked.span_ns(now_ns), asked.who, asked.why, now_ns)
     if as_json:
-        _print_json(added)
+        typer.echo(json_of(SilenceDocument.model_validate(added), indent=2))
     else:
         typer.echo(f"silence {added.number}: {added.target}, cause {added.cause}, until {utc(added.until_ns)}")
 
@@ -63,14 +63,9 @@ def end(
     with acting(config) as store:
         ended = store.end_silence(number, name_of(who), time.time_ns())
     if as_json:
-        _print_json(ended)
+        typer.echo(json_of(SilenceDocument.model_validate(ended), indent=2))
     else:
         typer.echo(f"silence {ended.number} is over")
-
-
-def _print_json(*silences: Silence, many: bool = False) -> None:
-    documents = [SilenceDocument.model_validate(one) for one in silences]
-    typer.echo(json_of(documents if many else documents[0], indent=2))
 
 
 def _print_table(silences: list[Silence]) -> None:
