@@ -120,7 +120,10 @@ class OutboxRow(Base):
     done_at_ns: Mapped[int | None] = mapped_column(BigInteger, index=True)
     reason: Mapped[str] = mapped_column(Text)
 
-    __table_args__ = (Index("ix_outbox_sink", "sink", "state", "urgency", "id"), Index("ix_outbox_thread", "thread"))
+    __table_args__ = (
+        Index("ix_outbox_sink", "sink", "state", "urgency", "id"),
+        Index("ix_outbox_thread", "thread", "sink", "state"),
+    )
 
 
 class AttemptRow(Base):

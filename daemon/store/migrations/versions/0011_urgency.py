@@ -18,3 +18,5 @@ def upgrade() -> None:
         batch_op.add_column(sa.Column("urgency", sa.Integer(), nullable=False, server_default="0"))
         batch_op.drop_index("ix_outbox_sink")
         batch_op.create_index("ix_outbox_sink", ["sink", "state", "urgency", "id"], unique=False)
+        batch_op.drop_index("ix_outbox_thread")
+        batch_op.create_index("ix_outbox_thread", ["thread", "sink", "state"], unique=False)
