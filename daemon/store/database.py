@@ -10,7 +10,7 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from cyclewatch.daemon.store.sqlite import sqlite_engine
 
-HEAD = "0013"
+HEAD = "0014"
 """Newest revision of the schema; a test holds it equal to Alembic's head."""
 
 _BACKENDS = ("sqlite", "postgresql")

@@ -176,7 +176,8 @@ class SampleRow(Base):
     at_ns: Mapped[int] = mapped_column(BigInteger, primary_key=True)
     value: Mapped[float] = mapped_column(Float)
 
-    __table_args__ = (Index("ix_samples_at_ns", "at_ns"),)
+    # In SQLite the readings of a series lie together: a timeline reads one series, and not a page for each reading.
+    __table_args__ = (Index("ix_samples_at_ns", "at_ns"), {"sqlite_with_rowid": False})
 
 
 class ChangeEventRow(Base):

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,9 +139,8 @@ def traces_in(connection: Connection, before: Stretch, after: Stretch) -> list[T
         boundary_ns = stretch.to_ns if stretch is before else stretch.from_ns
         moved_ns = after.from_ns - boundary_ns
         series = _series(connection, stretch)
-        for number, at_ns, value in connection.execute(_means(stretch, boundary_ns, step_ns)).all():
-            if number in series:
-                found[series[number]].append((at_ns + moved_ns, value))
+        for number, at_ns, value in connection.execute(_means(stretch, series, boundary_ns, step_ns)):
+            found[series[number]].append((at_ns + moved_ns, value))
     return [
         Trace(name, json.loads(labels), *_columns(found[of_node, name, labels]))
         for of_node, name, labels in sorted(found)
@@ -155,13 +155,16 @@ def _series(connection: Connection, stretch: Stretch) -> dict[int, tuple[bool, s
     return {number: (of == NODE, name, json.dumps(labels)) for number, of, name, labels in connection.execute(query)}
 
 
-def _means(stretch: Stretch, boundary_ns: int, step_ns: int) -> Select[Any]:
+def _means(stretch: Stretch, series: Collection[int], boundary_ns: int, step_ns: int) -> Select[Any]:
     """Series, time of the first reading and mean, by series and steps of time that are counted from the boundary."""
     step = (SampleRow.at_ns - boundary_ns) // step_ns
     return (
         select(SampleRow.series_id, func.min(SampleRow.at_ns), func.avg(SampleRow.value))
-        # By time alone: so the samples lie together on the disk, while each series is scattered over it.
-        .where(SampleRow.at_ns >= stretch.from_ns, SampleRow.at_ns < stretch.to_ns)
+        .where(
+            SampleRow.series_id.in_(series),
+            SampleRow.at_ns >= stretch.from_ns,
+            SampleRow.at_ns < stretch.to_ns,
+        )
         .group_by(SampleRow.series_id, step)
         .order_by(SampleRow.series_id, step)
     )

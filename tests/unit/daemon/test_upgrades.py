@@ -104,6 +104,9 @@ def test_everything_stays_and_the_newest_release_can_use_it(empty: str, revision
             if name in before:
                 table = models.Base.metadata.tables[name]
                 assert connection.execute(select(table.c.node)).scalars().all() == ["old"], name
+        if engine.dialect.name == "sqlite":
+            made = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE name = 'samples'").scalar_one()
+            assert "WITHOUT ROWID" in made
     Transactions(engine, "node").write(unit())
     assert StoreHistory(engine, "node").runs() == [RUN]
     engine.dispose()
