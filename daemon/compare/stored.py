@@ -3,7 +3,7 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +15,12 @@ from cyclewatch.daemon.compare.comparison import NO_COMMON_LOAD, Comparison, Cyc
 from cyclewatch.daemon.compare.profiles import kernel_sentences
 from cyclewatch.daemon.compare.sentences import bound_sentence, cause_sentences, slower_sentence, split_sentence
 from cyclewatch.daemon.compare.sources import SourceError, TimeSource
+from cyclewatch.daemon.compare.stored_cycles import Cell, StoredCycles, stored_cycles
 from cyclewatch.daemon.printable import printable, shown
 from cyclewatch.daemon.store.evidence import evidence_between
 from cyclewatch.daemon.store.models import RunRow, WindowRow
 from cyclewatch.daemon.store.run_rows import run_of
-from cyclewatch.daemon.store.stretches import Stretch
+from cyclewatch.daemon.store.stretches import Stretch, ranks_in
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.attribution import (
     BoundSplit,
@@ -50,24 +51,11 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """The cycles of one load bucket in one window: how many, mean and stages in nanoseconds, and their sketch."""
-
-    start_ns: int
-    bucket: int
-    count: int
-    mean_ns: float
-    stages_ns: Floats
-    sketch: bytes | None
-
-
-@dataclass(frozen=True)
 class _Side:
-    """One stretch: its cells by rank and phase, and the runs in it."""
+    """One stretch, and the runs of one server in it."""
 
     source: TimeSource
     stretch: Stretch
-    cells: Mapping[tuple[str, str], Sequence[_Cell]]
     runs: Sequence[Run]
 
 
@@ -80,31 +68,32 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
     """
     with engine.connect() as connection:
         old, new = _side(connection, before, wanted.target), _side(connection, after, wanted.target)
-        rank = _chosen("rank", wanted.rank, [name for name, _ in old.cells], [name for name, _ in new.cells])
-        phases = [{phase for of, phase in side.cells if of == rank} for side in (old, new)]
-        pairs = _pairs(old, new, rank)
+        rank = _chosen("rank", wanted.rank, *(ranks_in(connection, side.stretch) for side in (old, new)))
+        of_old, of_new = (stored_cycles(connection, side.stretch, rank) for side in (old, new))
+        pairs = _pairs(of_old, of_new)
         in_both = [pair.name for pair in pairs if pair.before and pair.after]
-        phase = wanted.phase or next(iter(in_both), None)
-        phase = _chosen("phase", phase, *phases)
+        phase = _chosen("phase", wanted.phase or next(iter(in_both), None), of_old.cells, of_new.cells)
         evidence = evidence_between(connection, rank, phase, old.stretch, new.stretch)
     kernels = evidence.kernels
     divided = split_of(evidence)
     parts = divided.parts
     bound, unknown = _bound(evidence, parts, old.runs[-1], new.runs[-1], served)
     reasons = _differences(old.runs, new.runs)
-    difference = level_difference(*(_by_window(side.cells[rank, phase]) for side in (old, new)))
+    difference = level_difference(*(_by_step(one.cells[phase]) for one in (of_old, of_new)))
     is_told = not reasons and (difference is None or difference.is_sure)
     found = causes(evidence, parts) if is_told else ()
     slower = growth(parts)
     return Comparison(
-        before=_subject(old, rank),
-        after=_subject(new, rank),
+        before=_subject(old, rank, of_old),
+        after=_subject(new, rank, of_new),
         comparable=not reasons,
         warnings=(
             *reasons,
             *(() if parts else (NO_COMMON_LOAD,)),
             *((f"of the kernel profiles: {text}" for text in kernels.reasons) if kernels else ()),
             *unknown,
+            *_coarse(old, of_old),
+            *_coarse(new, of_new),
         ),
         findings=(
             *slower_sentence(
@@ -123,7 +112,7 @@ def compare_times(engine: Engine, before: TimeSource, after: TimeSource, wanted:
         split=parts,
         bound=bound,
         kernels=kernels,
-        suspicions=tuple(_suspicions(old.cells[rank, phase], new.cells[rank, phase], evidence, rank)),
+        suspicions=tuple(_suspicions(of_old.cells[phase], of_new.cells[phase], evidence, rank)),
         causes=found,
     )
 
@@ -141,7 +130,7 @@ def _bound(
 
 
 def _side(connection: Connection, source: TimeSource, target: str | None) -> _Side:
-    """The cells of a stretch of time, of the one server that was running then, or the one that was named."""
+    """A stretch of time of the one server that was running then, or the one that was named."""
     between = WindowRow.start_ns >= source.from_ns, WindowRow.start_ns < source.to_ns
     query = select(RunRow.__table__).where(RunRow.id.in_(select(WindowRow.run_id).where(*between).distinct()))
     if source.run is not None:
@@ -149,7 +138,10 @@ def _side(connection: Connection, source: TimeSource, target: str | None) -> _Si
     runs = [run_of(row) for row in connection.execute(query.order_by(RunRow.started_at_ns))]
     targets = sorted({run.target for run in runs})
     if not runs:
-        raise SourceError(f"{source.label}: no cycles are stored of that time: see `cyclewatch status`")
+        raise SourceError(
+            f"{source.label}: no cycles are stored of that time: see `cyclewatch db stats`; what is old is kept by the "
+            "hour, so give whole hours"
+        )
     if target is None and len(targets) > 1:
         names = ", ".join(printable(name, 60) for name in targets[:5])
         raise SourceError(f"{source.label}: {len(targets)} servers ran then ({names}): choose one with --target")
@@ -165,37 +157,22 @@ def _side(connection: Connection, source: TimeSource, target: str | None) -> _Si
             f"{source.label}: {shown(chosen)} ran on {len(nodes)} nodes then ({', '.join(nodes[:5])}): give run:KEY"
         )
     stretch = Stretch(chosen, source.from_ns, source.to_ns, node=nodes[0])
-    return _Side(source, stretch, _cells(connection, stretch), runs)
+    return _Side(source, stretch, runs)
 
 
-def _cells(connection: Connection, stretch: Stretch) -> dict[tuple[str, str], list[_Cell]]:
-    """The cells of a stretch by rank and phase, in order of time."""
-    query = (
-        select(
-            WindowRow.rank,
-            WindowRow.phase,
-            WindowRow.start_ns,
-            WindowRow.bucket,
-            WindowRow.count,
-            WindowRow.mean_ns,
-            WindowRow.sketch,
-            *(getattr(WindowRow, f"{stage}_ns") for stage in STAGES),
-        )
-        .join(RunRow, RunRow.id == WindowRow.run_id)
-        .where(*stretch.runs(), WindowRow.start_ns >= stretch.from_ns, WindowRow.start_ns < stretch.to_ns)
-        .order_by(WindowRow.start_ns)
-    )
-    cells: dict[tuple[str, str], list[_Cell]] = defaultdict(list)
-    for rank, phase, start_ns, bucket, count, mean_ns, sketch, *stages_ns in connection.execute(query):
-        cells[rank, phase].append(_Cell(start_ns, bucket, count, mean_ns, np.array(stages_ns, np.float64), sketch))
-    return cells
-
-
-def _by_window(cells: Iterable[_Cell]) -> list[list[_Cell]]:
-    windows: dict[int, list[_Cell]] = defaultdict(list)
+def _by_step(cells: Iterable[Cell]) -> list[list[Cell]]:
+    steps: dict[int, list[Cell]] = defaultdict(list)
     for cell in cells:
-        windows[cell.start_ns].append(cell)
-    return list(windows.values())
+        steps[cell.start_ns].append(cell)
+    return list(steps.values())
+
+
+def _coarse(side: _Side, cycles: StoredCycles) -> tuple[str, ...]:
+    """Says that a stretch lies so far back that its windows have become minutes or hours."""
+    if not cycles.is_coarse:
+        return ()
+    seen = "what was shorter is not seen, and the ends are as coarse"
+    return (f"{side.source.label}: its windows are kept as {cycles}: {seen}",)
 
 
 def _chosen(what: str, wanted: str | None, old: Collection[str], new: Collection[str]) -> str:
@@ -209,16 +186,16 @@ def _chosen(what: str, wanted: str | None, old: Collection[str], new: Collection
     raise SourceError(f"--{what} {shown(wanted)}: not on both sides; what both have: {listed}")
 
 
-def _pairs(old: _Side, new: _Side, rank: str) -> tuple[CyclePair, ...]:
-    """The cycles of each phase of a rank; the phase that took most of the time first."""
-    pairs = []
-    for phase in {phase for of, phase in (*old.cells, *new.cells) if of == rank}:
-        before, after = (_merged(side.cells.get((rank, phase), ())) for side in (old, new))
-        pairs.append(CyclePair(phase, before, after))
+def _pairs(old: StoredCycles, new: StoredCycles) -> tuple[CyclePair, ...]:
+    """The cycles of each phase; the phase that took most of the time first."""
+    pairs = [
+        CyclePair(phase, _merged(old.cells.get(phase, ())), _merged(new.cells.get(phase, ())))
+        for phase in {*old.cells, *new.cells}
+    ]
     return tuple(sorted(pairs, key=lambda pair: (-pair.common_us, pair.name)))
 
 
-def _merged(cells: Iterable[_Cell]) -> Cycles | None:
+def _merged(cells: Iterable[Cell]) -> Cycles | None:
     """The cycles of these cells; what releases before schema 0002 stored has no sketch."""
     return merged((cell.count, cell.mean_ns, cell.sketch) for cell in cells if cell.sketch)
 
@@ -247,7 +224,7 @@ def _events(events: Iterable[Event]) -> tuple[str, ...]:
     return tuple(f"between them: {printable(event.text, 300)}" for event in list(events)[:5])
 
 
-def _suspicions(old: Iterable[_Cell], new: Iterable[_Cell], evidence: Evidence, rank: str) -> Iterable[SuspicionRow]:
+def _suspicions(old: Iterable[Cell], new: Iterable[Cell], evidence: Evidence, rank: str) -> Iterable[SuspicionRow]:
     """Stages of the cycle beside every reading, the highest score first."""
     before, after = _shares(old), _shares(new)
     rows = [
@@ -260,8 +237,8 @@ def _suspicions(old: Iterable[_Cell], new: Iterable[_Cell], evidence: Evidence, 
     return sorted((row for row in rows if math.isfinite(row.score)), key=lambda row: -row.score)
 
 
-def _shares(cells: Iterable[_Cell]) -> Floats:
-    """Share of each stage in the cycle time in percent, by window, shape (n, len(STAGES))."""
+def _shares(cells: Iterable[Cell]) -> Floats:
+    """Share of each stage in the cycle time in percent, by step of time, shape (n, len(STAGES))."""
     sums: dict[int, Floats] = defaultdict(lambda: np.zeros(len(STAGES)))
     for cell in cells:
         sums[cell.start_ns] += cell.count * cell.stages_ns
@@ -281,7 +258,7 @@ def _device(trace: Trace, rank: str) -> str:
     return " ".join(f"{value}" for key, value in trace.labels.items() if value) or rank
 
 
-def _subject(side: _Side, rank: str) -> Subject:
+def _subject(side: _Side, rank: str, cycles: StoredCycles) -> Subject:
     run = side.runs[-1]
     facts = {
         "server": side.stretch.target,
@@ -290,6 +267,6 @@ def _subject(side: _Side, rank: str) -> Subject:
         "model": run.model,
         "hardware": _hardware(run),
         "configuration": run.fingerprint,
-        "windows": f"{len({cell.start_ns for cells in side.cells.values() for cell in cells}):,}",
+        "windows": str(cycles),
     }
     return Subject(side.source.label, "time", {name: printable(text, 200) for name, text in facts.items() if text})

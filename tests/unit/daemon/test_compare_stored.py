@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from sqlalchemy import Engine
 
+from cyclewatch.config.store import Store
 from cyclewatch.daemon.compare.compare import compare_sources
 from cyclewatch.daemon.compare.comparison import Comparison
 from cyclewatch.daemon.compare.document import comparison_document
@@ -16,9 +17,13 @@ from cyclewatch.daemon.compare.html import comparison_html
 from cyclewatch.daemon.compare.markdown import comparison_markdown
 from cyclewatch.daemon.compare.sources import SourceError, Sources
 from cyclewatch.daemon.compare.stored import Wanted
+from cyclewatch.daemon.compare.stored_cycles import stored_cycles
+from cyclewatch.daemon.store.retention import Upkeep
+from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import Run, StoredSample, StoredWindow, Unit
 from cyclewatch.detectors.load.speed_of_light import ServedModel
 from cyclewatch.detectors.phases import Phase
+from cyclewatch.detectors.statistics.sketch import merge
 from cyclewatch.detectors.windows import cells_of
 from served_models import LLAMA_ON_H200
 from simulated import cycles
@@ -26,6 +31,7 @@ from units import KERNEL, REGRESSION, RUN, SECOND, profile, stored
 from watched import Watched
 
 WINDOW = 5 * SECOND
+DAY_NS = 86_400 * SECOND
 NOW_NS = 1_800_000_000 * SECOND
 BEGAN_NS = NOW_NS - 3600 * SECOND
 WINDOWS = 40
@@ -232,3 +238,41 @@ def test_two_stored_profiles(past: Past) -> None:
         past.compare("profile:1", "profile:3")
     with pytest.raises(SourceError, match="no such profile"):
         past.compare("profile:1", "profile:9")
+
+
+def test_what_is_kept_by_the_hour_is_said_to_be(slowed: Past) -> None:
+    """In the report of every form, since all of them have warnings and facts."""
+    assert slowed.compare("-2h/-1h", "-1h/now").before.facts["windows"] == f"{WINDOWS} of 5 s"
+    Upkeep(
+        slowed.engine, "node", Store(fine_days=0.5, minute_days=1), lambda: NOW_NS + 2 * DAY_NS, lambda: None
+    ).catch_up()
+    found = slowed.compare("-2h/-1h", "-1h/now")
+    assert found.before.facts["windows"] == "1 by the hour"
+    assert any(one.startswith("-2h/-1h: its windows are kept as 1 by the hour") for one in found.warnings)
+    assert "by the hour" in comparison_markdown(found)
+    assert found.before.facts == comparison_document(found)["before"]["facts"]
+    with pytest.raises(SourceError, match="kept by the hour, so give whole hours"):
+        slowed.compare("-110m/-100m", "-1h/now")
+
+
+def test_a_long_stretch_is_added_up_while_it_is_read(past: Past) -> None:
+    """Two hours of windows in 1,000 steps: nothing is lost, and a step has the cycles of its windows."""
+    began_ns = NOW_NS - 7200 * SECOND
+    for number in range(7200 // 5 // WINDOWS):
+        past.windows(began_ns + number * WINDOWS * WINDOW, 5_000_000, seed=number)
+    with past.engine.connect() as connection:
+        one = stored_cycles(connection, Stretch("server", began_ns, began_ns + 1000 * SECOND), "tp0")
+        two = stored_cycles(connection, Stretch("server", began_ns, NOW_NS), "tp0")
+        none = stored_cycles(connection, Stretch("server", began_ns, NOW_NS), "tp1")
+    assert none.cells == {}
+    assert (str(one), str(two)) == ("200 of 5 s", "1,440 of 5 s, in steps of 7 s")
+    fine, steps = one.cells["decode"], two.cells["decode"]
+    assert len(fine) == 200
+    assert 900 < len(steps) <= 1000
+    assert sum(cell.count for cell in steps) == 1440 * 50
+    together = [cell for cell in fine if cell.start_ns < steps[1].start_ns]
+    assert len(together) == 2
+    assert steps[0].count == 100
+    assert steps[0].sketch == merge(cell.sketch for cell in together if cell.sketch)
+    assert steps[0].mean_ns == pytest.approx(np.mean([cell.mean_ns for cell in together]))
+    assert steps[0].stages_ns == pytest.approx(np.mean([cell.stages_ns for cell in together], axis=0))
