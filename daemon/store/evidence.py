@@ -137,8 +137,7 @@ def _evidence(
     synchronous: bool,
 ) -> Evidence:
     ranks = sorted({rank, *ranks_in(connection, after)})
-    old = {name: cycles_in(connection, before, name, phase) for name in ranks}
-    new = {name: cycles_in(connection, after, name, phase) for name in ranks}
+    old, new = (cycles_in(connection, stretch, ranks, phase) for stretch in (before, after))
     return Evidence(
         started_at_ns=after.from_ns,
         rank=rank,

@@ -69,13 +69,16 @@ def ranks_in(connection: Connection, stretch: Stretch) -> set[str]:
     return {rank for run_id, rank in connection.execute(seen) if run_id in runs}
 
 
-def cycles_in(connection: Connection, stretch: Stretch, rank: str, phase: str) -> list[StageMeans]:
-    """Mean cycles by load bucket; of all runs of the stretch, so that it reaches back over a restart."""
+def cycles_in(
+    connection: Connection, stretch: Stretch, ranks: Collection[str], phase: str
+) -> dict[str, list[StageMeans]]:
+    """Mean cycles of each rank by load bucket; of all runs of the stretch, so that it reaches back over a restart."""
     cycle_ns = sum((getattr(WindowRow, f"{stage}_ns") for stage in STAGES[1:]), WindowRow.schedule_ns)
     time_ns = WindowRow.count * cycle_ns
     sampled = WindowRow.on_cpu_ratio.is_not(None)
     query = (
         select(
+            WindowRow.rank,
             WindowRow.bucket,
             func.sum(WindowRow.count),
             func.sum(time_ns * WindowRow.on_cpu_ratio) / func.nullif(func.sum(time_ns).filter(sampled), 0),
@@ -85,24 +88,26 @@ def cycles_in(connection: Connection, stretch: Stretch, rank: str, phase: str) -
         .join(RunRow, RunRow.id == WindowRow.run_id)
         .where(
             *stretch.runs(),
-            WindowRow.rank == rank,
+            WindowRow.rank.in_(ranks),
             WindowRow.phase == phase,
             WindowRow.start_ns >= stretch.from_ns,
             WindowRow.start_ns < stretch.to_ns,
         )
-        .group_by(WindowRow.bucket)
-        .order_by(WindowRow.bucket)
+        .group_by(WindowRow.rank, WindowRow.bucket)
+        .order_by(WindowRow.rank, WindowRow.bucket)
     )
-    return [
-        StageMeans(
+    found: dict[str, list[StageMeans]] = {rank: [] for rank in ranks}
+    for rank, bucket, count, on_cpu_ratio, *totals in connection.execute(query):
+        load, stages = totals[: len(_LOAD)], totals[len(_LOAD) :]
+        mean = StageMeans(
             bucket=bucket,
             count=int(count),
-            stages_ns=tuple(float(total_ns) / count for total_ns in totals[len(_LOAD) :]),
+            stages_ns=tuple(float(total_ns) / count for total_ns in stages),
             on_cpu_ratio=math.nan if on_cpu_ratio is None else float(on_cpu_ratio),
-            load=step_load(Phase(phase), *(float(total) / count for total in totals[: len(_LOAD)])),
+            load=step_load(Phase(phase), *(float(total) / count for total in load)),
         )
-        for bucket, count, on_cpu_ratio, *totals in connection.execute(query)
-    ]
+        found[rank].append(mean)
+    return found
 
 
 def levels_in(connection: Connection, rank: str, phase: str, before: Stretch, after: Stretch) -> Trace | None:

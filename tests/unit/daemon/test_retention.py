@@ -125,7 +125,7 @@ def test_evidence_reads_the_same_mean_cycles_from_minutes_and_hours(engine: Engi
         with engine.begin() as connection:
             if length_ns is not None:
                 roll_up(connection, START_NS, START_NS + 2 * HOUR_NS, length_ns)
-            (one,) = cycles_in(connection, stretch, "tp0", "decode")
+            (one,) = cycles_in(connection, stretch, ["tp0"], "decode")["tp0"]
             told.append(one)
     first = told[0]
     for one in told[1:]:
