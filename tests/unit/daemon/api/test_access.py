@@ -5,6 +5,7 @@ import hmac
 import math
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -77,7 +78,7 @@ def test_a_wrong_token_is_none(locked: Api, said: str | bytes) -> None:
     ],
 )
 def test_what_is_refused_is_counted_by_its_reason(
-    tmp_path: Path, access: Access, question: dict[str, str], reason: str
+    tmp_path: Path, access: Access, question: dict[str, Any], reason: str
 ) -> None:
     with Api(a_file(tmp_path), access) as api:
         api.ask(**{"method": "GET", "path": "/incidents", **question})
