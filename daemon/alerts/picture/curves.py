@@ -10,9 +10,7 @@ from statistics import median
 from cyclewatch.daemon.alerts.shorten import shortened
 from cyclewatch.daemon.store.incident_timeline import IncidentTimeline
 from cyclewatch.daemon.store.timeline import CyclePoint
-
-_TAIL = "tail"
-"""The kind of regression that shows in the slowest cycles alone."""
+from cyclewatch.detectors.watching.shift_watch import Kind
 
 _GAP = 3
 """Where points lie further apart than this many times their usual distance, nothing was measured between them."""
@@ -44,7 +42,7 @@ class Curves:
 
 def curves_of(timeline: IncidentTimeline) -> Curves | None:
     """The curves of a timeline; None where there are less than two points."""
-    tail = timeline.kind == _TAIL
+    tail = timeline.kind == Kind.TAIL
     measured = _times((one.start_ns, one.p99_ns if tail else one.p50_ns) for one in timeline.points)
     if len(measured) < 2:  # noqa: PLR2004 (a curve has two ends)
         return None

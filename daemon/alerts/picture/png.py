@@ -14,7 +14,7 @@ def png_of(shapes: tuple[Shape, ...]) -> bytes:
     Raises:
         ImportError: Pillow cannot be loaded, or was built without fonts.
     """
-    from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 (6 MB that no daemon without a picture needs)
+    from PIL import Image, ImageDraw, ImageFont  # noqa: PLC0415 (7 MB that no daemon without a picture needs)
 
     image = Image.new("RGB", (WIDTH, HEIGHT), GROUND)
     draw = ImageDraw.Draw(image)

@@ -18,7 +18,7 @@ def test_ticks_of_values(low: float, span: float, most: int) -> None:
         return
     ticks = value_ticks(low, high, most)
     assert len(ticks) <= most + 1
-    assert all(low * (1 - 1e-9) <= tick <= high * (1 + 1e-9) for tick in ticks)
+    assert all(low - 1e-6 * span <= tick <= high + 1e-6 * span for tick in ticks)
     assert len({f"{tick:.{digits(ticks)}f}" for tick in ticks}) == len(ticks)
 
 
