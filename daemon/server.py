@@ -1,8 +1,6 @@
 """The daemon itself: start, run, drain, stop."""
 
-import contextlib
 import os
-import queue
 import socket
 import threading
 import time
@@ -12,10 +10,8 @@ from typing import Any
 
 import structlog
 
-from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.gpu.door import NvmlDoor
-from cyclewatch.collectors.records import CycleBatch, Sample
 from cyclewatch.collectors.registry import build_collectors, known_quantities
 from cyclewatch.collectors.runner import Runner
 from cyclewatch.collectors.self_usage import RingProgress, Work
@@ -37,6 +33,7 @@ from cyclewatch.daemon.probing.prober import Prober, Surroundings
 from cyclewatch.daemon.profiling.service import Profiling
 from cyclewatch.daemon.reload import reloaded
 from cyclewatch.daemon.runs import RunRegistry
+from cyclewatch.daemon.sample_queue import SampleQueue
 from cyclewatch.daemon.schedule import Schedule
 from cyclewatch.daemon.store.incidents import IncidentStore
 from cyclewatch.daemon.store.probes import ProbeHistory
@@ -50,8 +47,6 @@ from cyclewatch.daemon.web.server import WebServer
 
 log = structlog.get_logger(__name__)
 
-_QUEUE_SAMPLES = 20_000
-_QUEUE_WAIT_S = 0.5
 _TURN_S = 1.0
 _STALE_TURNS = 10
 _DRAIN_S = 10.0
@@ -81,7 +76,7 @@ class Server:
         self.clock = clock or SystemClock()
         self.metrics = Metrics()
         self._should_exit = threading.Event()
-        self._samples: queue.Queue[tuple[Sample, Now]] = queue.Queue(_QUEUE_SAMPLES)
+        self._samples = SampleQueue(self.clock.now, self._should_exit, self.metrics.samples_dropped)
         self._last_turn_s = time.monotonic()
         self._turns = 0
         self._turn_again_s = 0.0
@@ -118,14 +113,14 @@ class Server:
         collectors = build_collectors(settings, self.discovery, resume, self._own_work, nvml)
         self._outcomes = Outcomes(self.metrics, self.clock.now, [collector.name for collector in collectors])
         self._runners = [
-            Runner(collector, self.clock.now, self._take, self._outcomes.report) for collector in collectors
+            Runner(collector, self.clock.now, self._samples.put, self._outcomes.report) for collector in collectors
         ]
         self.metrics.state.quantities = known_quantities()
         self.prober = Prober(
             settings.probe,
             ProbeHistory(engine, node),
             Surroundings(lambda: self.metrics.state.readings, self._suspected, self.profiling.sampler),
-            self._take,
+            self._samples.put,
             self.metrics,
             self.clock.now,
         )
@@ -198,9 +193,8 @@ class Server:
         return self._pause.active or time.monotonic() < self._turn_again_s
 
     def _take_all(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self.pipeline.take(*self._samples.get_nowait())
+        for sample, now in self._samples.take():
+            self.pipeline.take(sample, now)
 
     def _turn(self) -> None:
         start_s = time.monotonic()
@@ -269,24 +263,11 @@ class Server:
         self._engine.dispose()
         log.info("stopped", everything_written=written)
 
-    def _take(self, sample: Sample) -> None:
-        """Queue a sample. Cycles wait for room, since the ring keeps what is not read yet; others are dropped."""
-        item = (sample, self.clock.now())
-        waits = isinstance(sample, CycleBatch)
-        while True:
-            try:
-                self._samples.put(item, block=waits, timeout=_QUEUE_WAIT_S)
-            except queue.Full:
-                if waits and not self._should_exit.is_set():
-                    continue
-                self.metrics.samples_dropped.inc()
-            return
-
     def _own_work(self) -> Work:
         """For the collector of the daemon's own use; called from its thread."""
         now_ns = self.clock.now().monotonic_ns
         return Work(
-            queues={"samples": self._samples.qsize(), "batches": self._writer.waiting},
+            queues={"samples": self._samples.waiting, "batches": self._writer.waiting},
             store_busy_ns=self._transactions.busy_ns,
             store_rows=self._transactions.rows,
             rings=tuple(

@@ -192,22 +192,13 @@ def test_without_the_endpoint_it_listens_nowhere(tmp_path: Path) -> None:
         assert not [one for one in psutil.Process().net_connections() if one.status == "LISTEN"]
 
 
-def test_samples_that_the_pipeline_cannot_take_any_more_are_counted(build: Callable[..., Server]) -> None:
-    """The queue is bounded: memory is not the place to wait."""
-    server = build()
-    server._samples.maxsize = 3
-    for _ in range(5):
-        server._take(Reading("server", "x", 1.0))
-    assert server.metrics.registry.get_sample_value("cyclewatch_samples_dropped_total") == 2
-
-
 def test_it_tells_of_its_own_work(build: Callable[..., Server]) -> None:
     """Queues, the store, and how far each living ring is behind; a record held back is not behind."""
     server = build()
     now = server.clock.now()
     records = cycles(20, first_end_ns=now.monotonic_ns - 3 * SECOND, spacing_ns=1, first_sequence=1)
     server.pipeline.take(batch(records, counters=RingCounters(written=50), lost=7), now)
-    server._take(Reading("server", "x", 1.0))
+    server._samples.put(Reading("server", "x", 1.0))
     server._turn()
     work = server._own_work()
     assert work.queues == {"samples": 1, "batches": 1}
