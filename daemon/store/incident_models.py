@@ -122,6 +122,7 @@ class OutboxRow(Base):
 
     __table_args__ = (
         Index("ix_outbox_sink", "sink", "state", "urgency", "id"),
+        # All three: SQLite would else look for what waits of an incident among all that waits for the sink.
         Index("ix_outbox_thread", "thread", "sink", "state"),
     )
 

@@ -179,6 +179,25 @@ def test_rates_hold_over_restarts_and_whatever_the_wall_clock_does(tmp_path: Pat
         assert min(gaps_ns) >= rate.seconds * SECOND_NS
 
 
+def test_what_another_process_sends_to_the_sink_counts_too(tmp_path: Path) -> None:
+    """`cyclewatch sink test` takes a slot of its own, and gets none where the courier has taken it."""
+    lab = Lab(tmp_path, "slack")
+    rates = sender("slack").rates
+    taken = lab.outbox.begin("sink", rates, lab.hands.now(), lab.boot)
+    assert taken.attempt is not None
+    lab.put("1", 1)
+    assert lab.courier.turn() == rates[0].seconds
+    assert posted(lab) == []
+    lab.outbox.end(taken.attempt, lab.hands.now(), lab.boot, 5 * SECOND_NS)
+    lab.turn_for(4)
+    assert posted(lab) == []
+    lab.turn_for(2)
+    assert len(lab.service.posted) == 1
+    assert lab.outbox.begin("sink", rates, lab.hands.now(), lab.boot).attempt is not None
+    assert lab.outbox.begin("sink", rates, lab.hands.now(), lab.boot).wait_ns > 0
+    lab.engine.dispose()
+
+
 def test_a_clock_that_is_put_back_holds_nothing_up(lab: Lab) -> None:
     """What was to be tried again in a minute of the wrong time is tried in a minute of the right one, or at once."""
     lab.service.answers = lambda _: status(503)
