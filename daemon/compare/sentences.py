@@ -61,7 +61,8 @@ def bound_sentence(bound: BoundSplit | None) -> tuple[str, ...]:
     least = [duration(one.at_least_us) for one in (old, new)]
     once = least[0] if least[0] == least[1] else " before and at least ".join(least) + " after"
     above = f"above it {duration(old.above_us)} before, {duration(new.above_us)} after"
-    return (f"a step of this load takes at least {once} (by {new.bound_by}); {above}",)
+    parts = ", ".join(f"{part.part.replace('_', ' ')} {duration(part.after_us)}" for part in bound.above)
+    return (f"a step of this load takes at least {once} (by {new.bound_by}); {above}{f' ({parts})' if parts else ''}",)
 
 
 def cause_sentences(causes: Sequence[Cause]) -> tuple[str, ...]:

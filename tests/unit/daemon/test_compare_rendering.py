@@ -1,6 +1,7 @@
 """Names in comparisons come from profiles and servers: they are shown, never obeyed."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -14,9 +15,10 @@ from cyclewatch.daemon.compare.comparison import Comparison, CyclePair, Cycles, 
 from cyclewatch.daemon.compare.html import comparison_html
 from cyclewatch.daemon.compare.markdown import comparison_markdown, escaped
 from cyclewatch.daemon.compare.plots import bar, block_line, distribution_svg, histograms
-from cyclewatch.daemon.compare.sentences import duration
+from cyclewatch.daemon.compare.sentences import bound_sentence, duration
+from cyclewatch.daemon.compare.tables import bound_table
 from cyclewatch.daemon.compare.text import print_comparison
-from cyclewatch.detectors.attribution import Cause, SplitPart, Status
+from cyclewatch.detectors.attribution import BoundSplit, Cause, SplitPart, Status, StepBound
 
 HOSTILE = (
     "</style><script>alert(1)</script><img src=x onerror=alert(2)> | `x` **b** [a](http://evil) {{ 7 * 7 }} \x1b[31m"
@@ -70,6 +72,23 @@ def test_no_name_becomes_a_tag(name: str) -> None:
     tags = Tags(comparison_html(comparison(name)))
     assert tags.found <= TAGS
     assert not any(attribute.startswith("on") or attribute in {"src", "href", "style"} for attribute in tags.attributes)
+
+
+def test_what_a_step_takes_at_least_and_what_is_above_it() -> None:
+    """In a sentence, and in a table whose parts add up to what is above."""
+    before, after = StepBound("H200", 3127.0, 5000.0, "memory"), StepBound("H200", 3127.0, 7000.0, "memory")
+    bound = BoundSplit(before, after, (SplitPart("kernels", 873.0, 2873.0), SplitPart("between_kernels", 1e3, 1e3)))
+    (sentence,) = bound_sentence(bound)
+    assert sentence.startswith("a step of this load takes at least 3.127 ms (by memory); above it 1.873 ms before, ")
+    assert sentence.endswith(", 3.873 ms after (kernels 2.873 ms, between kernels 1 ms)")
+    rows = {row[0]: row[1:] for row in bound_table(bound).rows}
+    assert rows["above it"] == ("1.873 ms", "3.873 ms", "+2 ms")
+    assert rows["of that, kernels"] == ("873 us", "2.873 ms", "+2 ms")
+    assert rows["speed of light"] == ("62.5%", "44.7%", "")
+    page = comparison_markdown(replace(comparison("plain"), bound=bound))
+    assert "| of that, kernels | 873 us | 2.873 ms | +2 ms |" in page
+    other = replace(bound, after=replace(after, at_least_us=1600.0))
+    assert "at least 3.127 ms before and at least 1.6 ms after" in bound_sentence(other)[0]
 
 
 def test_a_hostile_name_is_shown_as_it_is() -> None:
