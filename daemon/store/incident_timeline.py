@@ -36,8 +36,8 @@ class IncidentTimeline:
 def incident_timeline(connection: Connection, key: str, now_ns: int) -> IncidentTimeline | None:
     """The timeline of the incident with this key; None where there is none.
 
-    It begins three times as long before the incident as it took to be sure of it, at least 15 minutes, and goes on
-    until now, or until as long after the incident is over.
+    It begins three times as long before the incident as it took to be sure of it, at least 15 minutes, or with the
+    first cycles after that; and it goes on until now, or until as long after the incident is over.
 
     Raises:
         SQLAlchemyError: the database does not answer.
@@ -74,13 +74,15 @@ def incident_timeline(connection: Connection, key: str, now_ns: int) -> Incident
     before_ns = max(_BEFORE * (row.detected_at_ns - row.started_at_ns), _LEAST_BEFORE_NS)
     until_ns = now_ns if row.ended_at_ns is None else min(now_ns, row.ended_at_ns + before_ns)
     stretch = Stretch(row.target, row.started_at_ns - before_ns, max(until_ns, row.started_at_ns), node=row.node)
+    points = tuple(cycles_over(connection, stretch, row.rank, row.phase, _POINTS_MAX))
+    first_ns = min(points[0].start_ns, row.started_at_ns) if points else stretch.from_ns
     return IncidentTimeline(
         target=row.target,
         phase=row.phase,
         kind=row.kind,
-        from_ns=stretch.from_ns,
+        from_ns=max(first_ns, stretch.from_ns),
         to_ns=stretch.to_ns,
         started_at_ns=row.started_at_ns,
         ended_at_ns=row.ended_at_ns,
-        points=tuple(cycles_over(connection, stretch, row.rank, row.phase, _POINTS_MAX)),
+        points=points,
     )

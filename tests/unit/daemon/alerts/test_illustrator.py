@@ -106,6 +106,15 @@ def test_at_least_a_quarter_of_an_hour_is_shown(engine: Engine) -> None:
     assert found.from_ns == START_NS - 15 * MINUTE
 
 
+def test_a_server_that_has_just_been_started_has_no_empty_past(engine: Engine) -> None:
+    with engine.begin() as connection:
+        connection.execute(text("DELETE FROM windows WHERE start_ns < :first_ns"), {"first_ns": START_NS - 4 * MINUTE})
+    keep(engine)
+    found = read(engine)
+    assert found is not None
+    assert START_NS - 5 * MINUTE < found.from_ns <= START_NS - 4 * MINUTE
+
+
 def test_after_the_end_as_much_is_shown_as_before_the_beginning(engine: Engine) -> None:
     """A message that was held up for a day does not show that day."""
     keep(engine, members=(member("tp0", 0.05, ended_at_ns=START_NS + 2 * MINUTE),))
