@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -119,6 +119,20 @@ def server_processes(schedulers: Sequence[SchedulerProcess], tree: ProcessTree) 
         if pid not in given:
             role = "detokenizer" if stat.name == _DETOKENIZER else "other"
             yield ServerProcess(target, role, "", pid, stat.start_ticks)
+
+
+def process_status(proc: Path, pid: int) -> dict[str, str]:
+    """`/proc/PID/status` by the names of its lines; empty where the process is gone or must not be looked at."""
+    try:
+        lines = _content(f"{proc}/{pid}/status").decode(errors="replace").splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def namespace_numbers(status: Mapping[str, str]) -> tuple[int, ...]:
+    """The numbers of a process in the pid namespaces it is in, its own last; empty where its status does not tell."""
+    return tuple(int(number) for number in status.get("NSpid", "").split() if number.isdecimal())
 
 
 # A node has thousands of processes and threads: pathlib would take longer over their names than the kernel over

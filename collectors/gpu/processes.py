@@ -1,6 +1,6 @@
 """Which process uses a GPU: NVML gives process numbers of the host, which must be found again as a server's."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,10 +9,9 @@ from cyclewatch.collectors.gpu.calls import GpuCalls
 from cyclewatch.collectors.gpu.device import Device
 from cyclewatch.collectors.gpu.door import Handle, NvmlDoor
 from cyclewatch.collectors.gpu.memory import BYTES_MAX
-from cyclewatch.collectors.processes import ProcessTree, server_processes
+from cyclewatch.collectors.processes import ProcessTree, namespace_numbers, process_status, server_processes
 from cyclewatch.collectors.records import NODE, Reading
 
-_STATUS_BYTES = 4096
 _PERCENT = 100
 _YEAR_2100_US = 4_102_444_800_000_000
 
@@ -67,23 +66,14 @@ class Owners:
 
     def _own_numbers(self, pid: int) -> tuple[int, int]:
         """What a process and its parent call themselves in their innermost namespaces; -1 where that is not told."""
-        status = self._status(pid)
+        status = process_status(self._proc, pid)
         self._seen = self._seen or bool(status)
-        parent = self._status(int(status["PPid"])) if status.get("PPid", "").isdecimal() else {}
-        return _innermost(status), _innermost(parent)
-
-    def _status(self, pid: int) -> dict[str, str]:
-        try:
-            with (self._proc / str(pid) / "status").open("rb") as file:
-                lines = file.read(_STATUS_BYTES).decode(errors="replace").splitlines()
-        except OSError:
-            return {}
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        parent = status.get("PPid", "")
+        return _innermost(status), _innermost(process_status(self._proc, int(parent)) if parent.isdecimal() else {})
 
 
-def _innermost(status: dict[str, str]) -> int:
-    numbers = status.get("NSpid", "").split()
-    return int(numbers[-1]) if numbers and numbers[-1].isdecimal() else -1
+def _innermost(status: Mapping[str, str]) -> int:
+    return (-1, *namespace_numbers(status))[-1]
 
 
 class GpuProcesses:

@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -27,7 +26,7 @@ from cyclewatch.collectors.kineto.directory import (
     is_abandoned,
     remove_left_over,
 )
-from cyclewatch.collectors.kineto.peers import Credentials, KinetoProcess, Peers, RefusedError, namespace_numbers
+from cyclewatch.collectors.kineto.peers import Credentials, KinetoProcess, Peers, RefusedError
 from cyclewatch.collectors.kineto.protocol import (
     DATAGRAM_BYTES_MAX,
     ContextMessage,
@@ -36,6 +35,7 @@ from cyclewatch.collectors.kineto.protocol import (
     count_answer,
     parse,
 )
+from cyclewatch.collectors.processes import namespace_numbers, process_status
 
 _CREDENTIALS = struct.Struct("=3i")
 _TIMESTAMP = struct.Struct("@2l")
@@ -74,7 +74,7 @@ class Endpoint:
 
     def __init__(self, directory: Path, users: Collection[int], proc: Path) -> None:
         self.directory = directory
-        self._peers = Peers(users, partial(namespace_numbers, proc))
+        self._peers = Peers(users, lambda pid: namespace_numbers(process_status(proc, pid)))
         self._lock = threading.Lock()
         self._clients: dict[int, Client] = {}
         self._behind: set[int] = set()

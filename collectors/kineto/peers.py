@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from cyclewatch.collectors.kineto.protocol import ContextMessage, RequestMessage
 
@@ -91,13 +90,3 @@ class Peers:
 
     def _forget(self, now_ns: int) -> None:
         self._known = {pid: one for pid, one in self._known.items() if now_ns - one.last_seen_ns < SILENT_NS}
-
-
-def namespace_numbers(proc: Path, pid: int) -> tuple[int, ...]:
-    """The numbers of a process in the pid namespaces it is in, its own last; empty where that cannot be seen."""
-    try:
-        lines = (proc / str(pid) / "status").read_text(errors="replace").splitlines()
-    except OSError:
-        return ()
-    fields = next((line.split()[1:] for line in lines if line.startswith("NSpid:")), [])
-    return tuple(int(field) for field in fields if field.isdecimal())

@@ -26,9 +26,9 @@ from cyclewatch.collectors.kineto.peers import (
     KinetoProcess,
     Peers,
     RefusedError,
-    namespace_numbers,
 )
 from cyclewatch.collectors.kineto.protocol import ContextMessage, RequestMessage
+from cyclewatch.collectors.processes import namespace_numbers, process_status
 from fake_kineto import EndedError, FakeProcess, context, request
 
 PROC = Path("/proc")
@@ -353,10 +353,10 @@ def test_only_who_is_what_it_claims_is_admitted(sender: Credentials, message: Co
 
 
 def test_numbers_in_namespaces_are_read_from_proc(tmp_path: Path) -> None:
-    assert namespace_numbers(PROC, ME)[-1] == ME
+    assert namespace_numbers(process_status(PROC, ME))[-1] == ME
     (tmp_path / "5").mkdir()
     (tmp_path / "5/status").write_text("Name:\tx\nNSpid:\t5\t2\nUid:\t0\n")
-    assert namespace_numbers(tmp_path, 5) == (5, 2)
+    assert namespace_numbers(process_status(tmp_path, 5)) == (5, 2)
     (tmp_path / "5/status").write_text("NSpid:\tx y\n")
-    assert namespace_numbers(tmp_path, 5) == ()
-    assert namespace_numbers(tmp_path, 6) == ()
+    assert namespace_numbers(process_status(tmp_path, 5)) == ()
+    assert namespace_numbers(process_status(tmp_path, 6)) == ()
