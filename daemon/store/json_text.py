@@ -20,6 +20,15 @@ def json_text(value: Any) -> str:  # noqa: ANN401 (anything that is JSON)
         return json.dumps(_without_nan(value), allow_nan=False)
 
 
+def as_stored(value: Any) -> Any:  # noqa: ANN401 (anything that is JSON)
+    """A value as it comes back from a column of JSON: null for what is no number, texts for keys.
+
+    Raises:
+        TypeError: it is none.
+    """
+    return json.loads(json_text(value))
+
+
 def _without_nan(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, float):
         return value if math.isfinite(value) else None

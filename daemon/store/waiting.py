@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Engine
 
 from cyclewatch.daemon.store.history import StoreHistory
+from cyclewatch.daemon.store.json_text import as_stored
 from cyclewatch.daemon.store.unit import RingPosition, Run, StoredFact
 from cyclewatch.daemon.store.unit_bytes import UnitHead, state_from_bytes
 
@@ -26,7 +27,7 @@ class WaitingState:
         self._rings: dict[str, RingPosition] = {}
         self._facts: dict[tuple[str, str], StoredFact] = {}
         self._states: dict[str, bytes] = {}
-        self._status: dict[str, tuple[int, dict[str, Any]]] = {}
+        self._status: dict[str, tuple[int, Mapping[str, Any]]] = {}
 
     def note(self, unit: UnitHead) -> None:
         """A unit that comes after all that were noted."""
@@ -37,7 +38,7 @@ class WaitingState:
             self._facts.update({(fact.target, fact.subject): fact for fact in unit.facts})
             # As copies: each would hold the bytes of its whole unit.
             self._states.update({key: bytes(state) for key, state in unit.states.items()})
-            self._status.update({name: (unit.at_ns, dict(value)) for name, value in unit.status.items()})
+            self._status.update({name: (unit.at_ns, value) for name, value in unit.status.items()})
 
     def clear(self) -> None:
         """The database has all of it."""
@@ -63,13 +64,13 @@ class WaitingState:
     def status(self) -> dict[str, tuple[int, dict[str, Any]]]:
         """What the daemon said of itself, and when (UTC nanoseconds)."""
         with self._lock:
-            return dict(self._status)
+            return {name: (at_ns, as_stored(value)) for name, (at_ns, value) in self._status.items()}
 
     def state(self, key: str) -> Mapping[str, Any] | None:
         """Saved state of a detector; None where none waits."""
         with self._lock:
             packed = self._states.get(key)
-        return None if packed is None else state_from_bytes(packed)
+        return None if packed is None else as_stored(state_from_bytes(packed))
 
 
 class WaitingHistory(StoreHistory):

@@ -1,5 +1,6 @@
 """A daemon begins before the database has what waits on disk: it is told how things are by that."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -89,6 +90,19 @@ def test_a_daemon_that_starts_is_told_what_the_database_will_say(engine: Engine,
     assert_told(StoreHistory(engine, "node"))
     assert daemon.writer.waiting_state.runs() == {}
     assert_told(daemon.history)
+
+
+def test_a_state_that_waits_is_the_one_that_the_database_would_give(engine: Engine, tmp_path: Path) -> None:
+    """JSON has no NaN, and texts alone for keys."""
+    odd = {"buckets": {8: math.nan, 64: (1, 2.5)}, "none": None}
+    Daemon(engine, tmp_path / "spool").put(unit(2, states={KEY: odd}, status={"profiling": odd}))
+    daemon = Daemon(engine, tmp_path / "spool")
+    waiting = daemon.history.detector_state(KEY), daemon.history.status()["profiling"]
+    daemon.writer.start()
+    assert daemon.writer.stop(30)
+    history = StoreHistory(engine, "node")
+    assert waiting == (history.detector_state(KEY), history.status()["profiling"])
+    assert waiting[0] == {"buckets": {"8": None, "64": [1, 2.5]}, "none": None}
 
 
 def test_a_server_that_starts_while_the_database_is_away_has_the_baseline_that_waits(
