@@ -65,7 +65,11 @@ class Daemon:
         """Start it and wait until /readyz says yes."""
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen([*COMMAND, "run", "--config", str(self.config)], stderr=log)
-        self.wait_for(lambda: self.get("/readyz") is not None, 20, "ready")
+        try:
+            self.wait_for(lambda: self.get("/readyz") is not None, 60, "ready")
+        except BaseException:  # also when the test run is interrupted: never leave a daemon behind
+            self.kill()
+            raise
 
     def stop(self) -> int:
         """Ask it to drain; gives its exit code."""
