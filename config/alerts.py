@@ -45,7 +45,7 @@ class Sink(Section):
     )
     picture: bool = Field(
         default=True,
-        description="A picture of the timeline with each message, where the service takes one: Discord, Teams.",
+        description="A picture of the timeline with each message, where it is taken: Discord, Teams, apprise.",
     )
 
     @model_validator(mode="after")

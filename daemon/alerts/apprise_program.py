@@ -1,10 +1,11 @@
 """A message to apprise: a script, which `apprise_post.py` runs in a process of its own.
 
-Standard input has a JSON object: `url` of apprise, `hosts` that may be spoken to, and the `title`, `body` and
-`notify_type` of the message. Standard output gets another: `said` is one of the words below, `host` what was refused.
-Nothing that apprise logs is let out, since it may quote the address.
+Standard input has a JSON object: `url` of apprise, `hosts` that may be spoken to, the `title`, `body` and `notify_type`
+of the message, and perhaps a `picture`, a PNG in Base64. Standard output gets another: `said` is one of the words
+below, `host` what was refused. Nothing that apprise logs is let out, since it may quote the address.
 """
 
+import base64
 import ipaddress
 import json
 import sys
@@ -59,6 +60,7 @@ def _is_address(host: object) -> bool:
 def main() -> None:
     """Send what standard input has."""
     import apprise  # noqa: PLC0415 (an extra, and never of the daemon)
+    from apprise.attachment.memory import AttachMemory  # noqa: PLC0415
 
     order = json.load(sys.stdin)
     guard = Guard(order["hosts"])
@@ -70,8 +72,13 @@ def main() -> None:
         # Whatever the address says of it.
         service.verify_certificate = True
         service.redirects = False
-        taken = service.notify(title=order["title"], body=order["body"], notify_type=order["notify_type"])
-        said = FORBIDDEN if guard.refused else TAKEN if taken else NOT_TAKEN
+        message = {name: order[name] for name in ("title", "body", "notify_type")}
+        taken = False
+        if "picture" in order and service.attachment_support:
+            png = AttachMemory(base64.b64decode(order["picture"]), name="timeline.png", mimetype="image/png")  # type: ignore[no-untyped-call]
+            taken = service.notify(**message, attach=apprise.AppriseAttachment(png))
+        taken = taken or service.notify(**message)  # a picture must not keep a message from going out
+        said = TAKEN if taken else FORBIDDEN if guard.refused else NOT_TAKEN
     json.dump({"said": said, "host": guard.refused}, sys.stdout)
 
 

@@ -1,5 +1,6 @@
 """Messages by apprise: what leaves this machine, what does not, and that no secret is told."""
 
+import base64
 import json
 import logging
 import socket
@@ -7,6 +8,7 @@ import ssl
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from cyclewatch.config.alerts import Alerts
 from cyclewatch.daemon.alerts.apprise_program import Guard
 from cyclewatch.daemon.alerts.deliver import deliver
 from cyclewatch.daemon.alerts.exchange import Delivered, Outcome, Refused, Retry
-from cyclewatch.daemon.alerts.message import State
+from cyclewatch.daemon.alerts.message import Picture, State
 from cyclewatch.daemon.alerts.sinks import SinkError, poster_for, sender_for
 from cyclewatch.daemon.alerts.text import text_of
 from fake_http import Answer, closed_port, http_server
@@ -31,11 +33,11 @@ def settings(**options: Any) -> Alerts:
     return Alerts.model_validate({"sinks": {"team": sink}, "allowed_hosts": ["127.0.0.1"], **options})
 
 
-def sent(address: str, **options: Any) -> Outcome:
+def sent(address: str, picture: Picture | None = None, **options: Any) -> Outcome:
     """What comes of one message to that address, as the daemon sends it."""
     alerts, environ = settings(**{"timeout_s": 60, **options}), {"ADDRESS": address}
     sender = sender_for("team", alerts, environ)
-    return deliver(sender, MESSAGE, poster_for(sender, alerts, environ), NOW_NS)
+    return deliver(sender, MESSAGE, poster_for(sender, alerts, environ), NOW_NS, picture)
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +62,25 @@ def test_the_message_arrives() -> None:
     document, text = json.loads(body), text_of(MESSAGE)
     assert (document["title"], document["type"]) == (text.title, "warning")
     assert document["message"].splitlines()[:6] == [*map(str, text.lines), text.where]
+
+
+def test_the_picture_arrives_with_it() -> None:
+    with http_server({PATH: Answer()}) as server:
+        assert sent(f"json://127.0.0.1:{server.port}{PATH}", Picture(b"a picture", "a curve")) == Delivered()
+    (body,) = server.bodies
+    (file,) = json.loads(body)["attachments"]
+    assert (file["filename"], file["mimetype"]) == ("timeline.png", "image/png")
+    assert base64.b64decode(file["base64"]) == b"a picture"
+
+
+def test_a_service_that_does_not_take_the_picture_gets_the_message_without() -> None:
+    def send(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(413 if b"timeline.png" in server.bodies[-1] else 200)
+        handler.end_headers()
+
+    with http_server({PATH: Answer(send=send)}) as server:
+        assert sent(f"json://127.0.0.1:{server.port}{PATH}", Picture(b"a picture", "a curve")) == Delivered()
+    assert [b"timeline.png" in body for body in server.bodies] == [True, False]
 
 
 def test_what_the_service_does_not_take_is_tried_again() -> None:
