@@ -38,10 +38,10 @@ def levels(windows: int, steps: dict[int, float]) -> list[Level]:
 
 def test_a_step_is_found_where_the_minimum_effect_allows_it() -> None:
     """3 % with a minimum effect of 2 %, not with 5 %."""
-    series = levels(2 * HOUR_WINDOWS, {700: 0.03})
+    series = levels(HOUR_WINDOWS, {350: 0.03})
     (found,) = replay(series, DEFAULT).regressions
     assert (found.state, found.kind, found.ended_at_ns) == (State.OPEN, Kind.LEVEL, None)
-    assert found.started_at_ns == pytest.approx(700 * WINDOW_NS, abs=5 * WINDOW_NS)
+    assert found.started_at_ns == pytest.approx(350 * WINDOW_NS, abs=5 * WINDOW_NS)
     assert 60 * SECOND <= found.detected_at_ns - found.started_at_ns <= 180 * SECOND
     assert found.effect == pytest.approx(0.03, abs=0.005)
     assert replay(series, replace(DEFAULT, min_effect=0.05)).regressions == ()
@@ -82,7 +82,7 @@ def test_it_reads_a_series_as_it_comes() -> None:
 
 def test_what_is_usual_at_this_hour_is_no_regression(monkeypatch: pytest.MonkeyPatch) -> None:
     """The season of the days before is asked, as the daemon asks it."""
-    series = levels(2 * HOUR_WINDOWS, {700: 0.03})
+    series = levels(HOUR_WINDOWS, {350: 0.03})
     monkeypatch.setattr(Hours, "usual", lambda _hours, _at_ns: 0.025)
     assert replay(series, DEFAULT).regressions == ()
 
@@ -100,18 +100,18 @@ def test_a_drift_is_found_too() -> None:
 
 def test_a_slower_tail_is_found_too() -> None:
     """30 % where the levels stay, and with another least size it is none."""
-    tails = wandering(2 * HOUR_WINDOWS, {700: 0.3}, noise=0.02, seed=2)
-    series = [replace(one, tail=0.5 + tail) for one, tail in zip(levels(2 * HOUR_WINDOWS, {}), tails, strict=True)]
+    tails = wandering(HOUR_WINDOWS, {350: 0.3}, noise=0.02, seed=2)
+    series = [replace(one, tail=0.5 + tail) for one, tail in zip(levels(HOUR_WINDOWS, {}), tails, strict=True)]
     (found,) = replay(series, DEFAULT).regressions
     assert found.kind is Kind.TAIL
     assert found.effect == pytest.approx(0.3, abs=0.02)
-    assert found.started_at_ns == pytest.approx(700 * WINDOW_NS, abs=5 * WINDOW_NS)
+    assert found.started_at_ns == pytest.approx(350 * WINDOW_NS, abs=5 * WINDOW_NS)
     assert replay(series, replace(DEFAULT, min_tail_effect=0.4)).regressions == ()
 
 
 def test_what_the_load_may_explain_is_no_regression() -> None:
     """The level came with a load of which the model may be as wrong as that; without doubts it is one."""
-    series = levels(2 * HOUR_WINDOWS, {700: 0.03})
-    doubted = [replace(one, doubt=(0.02 * (number >= 700), 0.0)) for number, one in enumerate(series)]
+    series = levels(HOUR_WINDOWS, {350: 0.03})
+    doubted = [replace(one, doubt=(0.02 * (number >= 350), 0.0)) for number, one in enumerate(series)]
     assert len(replay(series, DEFAULT).regressions) == 1
     assert replay(doubted, DEFAULT).regressions == ()
