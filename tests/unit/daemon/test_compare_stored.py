@@ -17,13 +17,10 @@ from cyclewatch.daemon.compare.html import comparison_html
 from cyclewatch.daemon.compare.markdown import comparison_markdown
 from cyclewatch.daemon.compare.sources import SourceError, Sources
 from cyclewatch.daemon.compare.stored import Wanted
-from cyclewatch.daemon.compare.stored_cycles import stored_cycles
 from cyclewatch.daemon.store.retention import Upkeep
-from cyclewatch.daemon.store.stretches import Stretch
 from cyclewatch.daemon.store.unit import Run, StoredSample, StoredWindow, Unit
 from cyclewatch.detectors.load.speed_of_light import ServedModel
 from cyclewatch.detectors.phases import Phase
-from cyclewatch.detectors.statistics.sketch import merge
 from cyclewatch.detectors.windows import cells_of
 from served_models import LLAMA_ON_H200
 from simulated import cycles
@@ -253,26 +250,3 @@ def test_what_is_kept_by_the_hour_is_said_to_be(slowed: Past) -> None:
     assert found.before.facts == comparison_document(found)["before"]["facts"]
     with pytest.raises(SourceError, match="kept by the hour, so give whole hours"):
         slowed.compare("-110m/-100m", "-1h/now")
-
-
-def test_a_long_stretch_is_added_up_while_it_is_read(past: Past) -> None:
-    """Two hours of windows in 1,000 steps: nothing is lost, and a step has the cycles of its windows."""
-    began_ns = NOW_NS - 7200 * SECOND
-    for number in range(7200 // 5 // WINDOWS):
-        past.windows(began_ns + number * WINDOWS * WINDOW, 5_000_000, seed=number)
-    with past.engine.connect() as connection:
-        one = stored_cycles(connection, Stretch("server", began_ns, began_ns + 1000 * SECOND), "tp0")
-        two = stored_cycles(connection, Stretch("server", began_ns, NOW_NS), "tp0")
-        none = stored_cycles(connection, Stretch("server", began_ns, NOW_NS), "tp1")
-    assert none.cells == {}
-    assert (str(one), str(two)) == ("200 of 5 s", "1,440 of 5 s, in steps of 7 s")
-    fine, steps = one.cells["decode"], two.cells["decode"]
-    assert len(fine) == 200
-    assert 900 < len(steps) <= 1000
-    assert sum(cell.count for cell in steps) == 1440 * 50
-    together = [cell for cell in fine if cell.start_ns < steps[1].start_ns]
-    assert len(together) == 2
-    assert steps[0].count == 100
-    assert steps[0].sketch == merge(cell.sketch for cell in together if cell.sketch)
-    assert steps[0].mean_ns == pytest.approx(np.mean([cell.mean_ns for cell in together]))
-    assert steps[0].stages_ns == pytest.approx(np.mean([cell.stages_ns for cell in together], axis=0))
