@@ -4,18 +4,17 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from rich.console import Console
 
-from cyclewatch.config.load import ConfigError, load_settings
-from cyclewatch.config.settings import Settings
 from cyclewatch.daemon import time_words
-from cyclewatch.daemon.lock import LockError
-from cyclewatch.daemon.store.database import StoreError
-from cyclewatch.daemon.store.history import StoreHistory
-from cyclewatch.daemon.store.start import open_history
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from cyclewatch.config.settings import Settings
+    from cyclewatch.daemon.store.history import StoreHistory
 
 EXIT_ERROR = 1
 EXIT_CONFIG = 2
@@ -42,8 +41,10 @@ def listed(found: list[_One], limit: int) -> list[_One]:
     return found[:limit]
 
 
-def settings_or_exit(path: Path | None) -> Settings:
+def settings_or_exit(path: Path | None) -> "Settings":
     """The settings; a wrong one ends the command with exit code 2."""
+    from cyclewatch.config.load import ConfigError, load_settings
+
     try:
         return load_settings(path)
     except ConfigError as error:
@@ -51,8 +52,10 @@ def settings_or_exit(path: Path | None) -> Settings:
         raise typer.Exit(EXIT_CONFIG) from None
 
 
-def history_or_exit(settings: Settings) -> StoreHistory:
+def history_or_exit(settings: "Settings") -> "StoreHistory":
     """The stored past; a database that cannot be read ends the command with exit code 1."""
+    from cyclewatch.daemon.store.start import open_history
+
     with errors_exit():
         return open_history(settings)
 
@@ -60,6 +63,8 @@ def history_or_exit(settings: Settings) -> StoreHistory:
 @contextlib.contextmanager
 def errors_exit() -> Iterator[None]:
     """An expected error becomes one sentence and exit code 1."""
+    from cyclewatch.daemon.lock import LockError
+    from cyclewatch.daemon.store.database import StoreError
     from cyclewatch.daemon.web.server import WebError
 
     try:
@@ -69,7 +74,7 @@ def errors_exit() -> Iterator[None]:
         raise typer.Exit(EXIT_ERROR) from None
 
 
-def console() -> Console:
+def console() -> "Console":
     """Where text for people goes; wide enough for tables where the output is not a terminal."""
     width = None if sys.stdout.isatty() else 160
     return Console(highlight=False, markup=False, soft_wrap=True, width=width)  # names may hold brackets
