@@ -32,6 +32,9 @@ _LONGEST_S = 300.0
 _LONGEST_REST_S = 30.0
 """Longest rest of a sink that fails and does not say for how long."""
 
+_WITH_PICTURE = 5
+"""So many attempts at a message have its picture: what fails then may fail for that."""
+
 Way = tuple[Sender, Poster]
 
 
@@ -81,9 +84,6 @@ class Courier:
         self._boot = boot
         self._count = count
         self._illustrate = illustrate
-        self._without_picture: set[int] = set()
-        """Messages that were refused with their picture."""
-
         self._chance = chance
         self._way: Way | None = None
         self._resending = Resending()
@@ -175,12 +175,9 @@ class Courier:
         picture = self._picture(sender, waiting)
         outcome = self._attempt(sender, poster, waiting.message, self._clock(), picture)
         if picture is not None and isinstance(outcome, Refused):  # it may be the picture that the service does not take
-            self._without_picture.add(waiting.number)
-            outcome = Retry(None, f"{outcome.reason}; to be tried without the picture")
+            outcome = Retry(None, outcome.reason)
         ended = self._clock()
         settled = self._settled(outcome, waiting, ended)
-        if settled.standing is not Standing.PENDING:
-            self._without_picture.discard(waiting.number)
         while not self._noted(waiting, attempt, settled, ended):
             if self._stopping:
                 return
@@ -188,8 +185,8 @@ class Courier:
         self._resending.told(waiting.thread)
 
     def _picture(self, sender: Sender, waiting: Waiting) -> Picture | None:
-        """How things are now, where the sink takes that; anew for each attempt."""
-        if self._illustrate is None or not isinstance(sender, Illustrated) or waiting.number in self._without_picture:
+        """How things are now, where the sink takes that; anew for each attempt, but for those after the first few."""
+        if self._illustrate is None or not isinstance(sender, Illustrated) or waiting.attempts >= _WITH_PICTURE:
             return None
         return self._illustrate(waiting.message, self._clock().wall_ns)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from couriers import Lab, status
-from cyclewatch.daemon.alerts.exchange import Request, Response
 from cyclewatch.daemon.alerts.message import Message, Picture
 
 
@@ -41,27 +40,24 @@ def test_each_attempt_has_a_picture_of_its_own(lab: Lab) -> None:
     assert lab.standings() == {"1:1:sink": "delivered"}
 
 
-def refuses_pictures(request: Request) -> Response | None:
-    return status(413) if b"picture" in request.body else None
-
-
-def test_what_is_refused_with_its_picture_is_sent_without(lab: Lab) -> None:
-    """Each message for itself, and also where several wait."""
-    lab.service.answers = refuses_pictures
+@pytest.mark.parametrize("number", [413, 503])
+def test_what_does_not_arrive_with_its_picture_is_sent_without(lab: Lab, number: int) -> None:
+    """Refused or not: each message for itself, and also where several wait."""
+    lab.service.answers = lambda request: status(number) if b"picture" in request.body else None
     for incident in "12345":
         lab.put(incident, 1)
     lab.turn_for(600)
     assert set(lab.standings().values()) == {"delivered"}
-    assert len(pictures(lab)) == 10
+    assert len(pictures(lab)) == 5 * 6
     assert pictures(lab).count(b"") == 5
 
 
 def test_what_is_refused_without_its_picture_too_is_dead(lab: Lab) -> None:
     lab.service.answers = lambda _: status(404)
     lab.put("1", 1)
-    lab.turn_for(60)
+    lab.turn_for(600)
     assert lab.rows() == [("1:1:sink", "dead", "HTTP 404")]
-    assert pictures(lab) == [b"picture 1", b""]
+    assert pictures(lab) == [*(f"picture {number}".encode() for number in range(1, 6)), b""]
 
 
 def test_a_message_that_has_no_picture_goes_without(lab: Lab) -> None:
