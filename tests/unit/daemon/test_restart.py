@@ -2,20 +2,60 @@
 
 import functools
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 
+from cyclewatch.config.store import Store as StoreSettings
 from cyclewatch.daemon.store import models
 from cyclewatch.daemon.store.history import RegressionView
+from cyclewatch.daemon.store.retention import Upkeep
+from cyclewatch.daemon.store.spool import Spool
+from cyclewatch.daemon.store.transactions import Transactions
+from cyclewatch.daemon.store.waiting import WaitingHistory
+from cyclewatch.daemon.store.writer import StoreWriter
 from simulated import server
 from watched import SECOND, Replay, Watched, ring_identity
 
 SLOWER = {30: 1.2}
 WINDOWS = 44
 SEEDS = (1, 2, 3)
+
+
+class DatabaseAway(Watched):
+    """A daemon whose database takes nothing until `comes_back`: what it finds waits on disk, over kills, too."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory / "spool"
+        self._spool = Spool(self._directory, 2**30)
+        super().__init__(directory)
+
+    def start(self) -> None:
+        """Begin with what waits, nothing of which the database has."""
+        self._spool.close()
+        self._spool = Spool(self._directory, 2**30)
+        transactions = Transactions(self.engine, "node")
+        upkeep = Upkeep(self.engine, "node", StoreSettings(), lambda: 0, transactions.forget)
+        self._of_store = StoreWriter(transactions, self._spool, 10, upkeep)
+        self._of_store.remember()
+        self.history = WaitingHistory(self.engine, "node", self._of_store.waiting_state)
+        super().start()
+
+    def write(self) -> None:
+        while len(self.units) > self.lag:
+            self._of_store._put(self._spool, self.units.pop(0))
+
+    def comes_back(self) -> None:
+        assert self.rows(models.RunRow) == []
+        self._of_store.start()
+        deadline = time.monotonic() + 60
+        while self._of_store.waiting:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert self._of_store.stop(60)
 
 
 @pytest.fixture(name="watched")
@@ -63,6 +103,27 @@ def test_killed_at_random_moments_it_finds_the_same_once(watched: Watched, case:
     )
     assert found.effect == pytest.approx(expected.effect)
     assert (len(watched.rows(models.WindowRow)), len(watched.rows(models.LevelRow))) == (windows, levels)
+
+
+@pytest.mark.parametrize("case", range(3))
+def test_killed_while_the_database_is_away_it_finds_the_same_once(tmp_path: Path, case: int) -> None:
+    """It goes on by what waits on disk, and the database has all of it in the end."""
+    chance = random.Random(case)
+    watched = DatabaseAway(tmp_path)
+    replay = Replay(watched, server(WINDOWS, seed=SEEDS[case], slower=SLOWER))
+    for at_s in sorted(chance.sample(range(1, WINDOWS * 5 + 8), 3)):
+        replay.run(at_s * SECOND)
+        replay.kill(chance)
+    watched.lag = 0
+    replay.run()
+    watched.comes_back()
+    expected, key, windows, levels = undisturbed(SEEDS[case])
+    (found,) = watched.history.regressions(all_directions=True)
+    assert key_of(watched) == key
+    assert (found.state, found.started_at_ns) == (expected.state, expected.started_at_ns)
+    assert found.effect == pytest.approx(expected.effect)
+    assert (len(watched.rows(models.WindowRow)), len(watched.rows(models.LevelRow))) == (windows, levels)
+    watched.close()
 
 
 @pytest.mark.parametrize("at_s", range(165, 195, 3))

@@ -1,6 +1,7 @@
 """A daemon begins before the database has what waits on disk: it is told how things are by that."""
 
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,15 @@ class Daemon:
         self.writer = StoreWriter(transactions, self.spool, 10, upkeep)
         self.writer.remember()
         self.history = WaitingHistory(engine, "node", self.writer.waiting_state)
+
+    def replay(self) -> None:
+        """Let the database have all of it."""
+        self.writer.start()
+        deadline = time.monotonic() + 30
+        while self.writer.waiting:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert self.writer.stop(30)
 
     def put(self, *units: Unit) -> None:
         """Leave units on disk, as while the database is away."""
@@ -85,8 +95,7 @@ def test_a_daemon_that_starts_is_told_what_the_database_will_say(engine: Engine,
     assert StoreHistory(engine, "node").detector_state(KEY) == {"version": 1, "number": 1}
     assert daemon.writer.waiting == 3
     assert_told(daemon.history)
-    daemon.writer.start()
-    assert daemon.writer.stop(30)
+    daemon.replay()
     assert_told(StoreHistory(engine, "node"))
     assert daemon.writer.waiting_state.runs() == {}
     assert_told(daemon.history)
@@ -98,8 +107,7 @@ def test_a_state_that_waits_is_the_one_that_the_database_would_give(engine: Engi
     Daemon(engine, tmp_path / "spool").put(unit(2, states={KEY: odd}, status={"profiling": odd}))
     daemon = Daemon(engine, tmp_path / "spool")
     waiting = daemon.history.detector_state(KEY), daemon.history.status()["profiling"]
-    daemon.writer.start()
-    assert daemon.writer.stop(30)
+    daemon.replay()
     history = StoreHistory(engine, "node")
     assert waiting == (history.detector_state(KEY), history.status()["profiling"])
     assert waiting[0] == {"buckets": {"8": None, "64": [1, 2.5]}, "none": None}
@@ -125,8 +133,7 @@ def test_a_damaged_end_of_the_spool_hides_nothing_before_it(engine: Engine, tmp_
     daemon = Daemon(engine, tmp_path / "spool")
     assert daemon.history.detector_state(KEY) == {"number": 3}
     assert daemon.history.detector_state("another") is None
-    daemon.writer.start()
-    assert daemon.writer.stop(30)
+    daemon.replay()
 
 
 def test_what_no_disk_takes_is_not_told(engine: Engine, tmp_path: Path) -> None:

@@ -365,8 +365,8 @@ def test_what_the_database_does_not_take_in_the_end_is_there_at_the_next_start(s
     writer = StoreWriter(Transactions(store.engine, "node"), Spool(tmp_path / "spool", 2**24), 10, store.upkeep)
     writer.start()
     writer.submit(unit(3))
+    wait_for(lambda: store.counts()["windows"] == 4)
     assert writer.stop(30)
-    assert store.counts()["windows"] == 4
     assert writer.spooled_bytes == 0
     assert store.history.detector_state("server|tp0|decode|f00d") == {"version": 1, "number": 3}
 
