@@ -15,7 +15,6 @@ from cyclewatch.daemon.store.unit import StoredWindow, Unit
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.statistics.sketch import merge
 from cyclewatch.detectors.windows import CellWindow, cells_of
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from simulated import cycles
 from units import RUN, SECOND
 

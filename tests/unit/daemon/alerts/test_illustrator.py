@@ -28,7 +28,6 @@ from cyclewatch.daemon.store.unit import StoredLevel, StoredWindow, Unit
 from cyclewatch.detectors.phases import Phase
 from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.windows import cells_of
-from databases import _address, _postgres  # noqa: F401 (fixtures)
 from fake_http import Answer, http_server
 from made_incidents import MEMBER, MINUTE, SECOND, START_NS, incident
 from simulated import cycles
