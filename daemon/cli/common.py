@@ -76,6 +76,8 @@ def errors_exit() -> Iterator[None]:
 
 def console() -> "Console":
     """Where text for people goes; wide enough for tables where the output is not a terminal."""
+    from rich.console import Console
+
     width = None if sys.stdout.isatty() else 160
     return Console(highlight=False, markup=False, soft_wrap=True, width=width)  # names may hold brackets
 

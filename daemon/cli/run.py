@@ -8,9 +8,11 @@ def run(config: ConfigOption = None) -> None:
     import faulthandler
 
     from cyclewatch.config.load import load_settings
-    from cyclewatch.daemon.log import configure_logging
-    from cyclewatch.daemon.memory import settle_memory
-    from cyclewatch.daemon.server import Server
+    from cyclewatch.daemon.memory import settle_memory, without_terminal
+
+    with without_terminal():
+        from cyclewatch.daemon.log import configure_logging
+        from cyclewatch.daemon.server import Server
     from cyclewatch.daemon.signals import reload_on_hangup, stop_on_signals
 
     settings = settings_or_exit(config)

@@ -20,3 +20,15 @@ assert gc.collect() >= 1
 
 def test_what_was_loaded_is_not_looked_through_again_and_cycles_are_still_found() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=60)
+
+
+def test_a_daemon_loads_no_library_for_terminals_and_leaves_them_to_who_comes_after() -> None:
+    program = """
+import sys
+from cyclewatch.daemon.memory import without_terminal
+with without_terminal():
+    import cyclewatch.daemon.server
+assert not {"rich", "pygments"} & {name.partition(".")[0] for name in sys.modules}
+import rich.console
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
