@@ -38,7 +38,7 @@ class Rings(Section):
         default=Path("/run/cyclewatch/rings"),
         description="Directory of the rings, on tmpfs; the server's CYCLEWATCH_RING_DIR must name the same one.",
     )
-    interval_s: Seconds = Field(default=2.0, description="Seconds between two readings of the rings.")
+    interval_s: Seconds = Field(default=1.0, description="Seconds between two readings of the rings.")
 
 
 class ForwardPass(Section):
