@@ -225,6 +225,8 @@ class Sampler:
                 self._failures.pop(view.ring.key, None)
             if taken.stretch is not None:
                 self._unpriced.append(taken)
+            if taken.died:  # a restart may fall into these seconds once in years; a crash is not to happen twice
+                self._switch_off(profile.target, f"process {profile.pid} ended while it was profiled", self._clock())
         label = profile.target if view else _NO_SERVER
         self._metrics.profiles.labels(label, reason.value, profile.state.value).inc()
         if taken.stretch is not None:
@@ -254,9 +256,12 @@ class Sampler:
         if cost.after_ratio is not None:
             self._metrics.profile_after.labels(target).set(cost.after_ratio)
         if broken := broken_budget(cost, self._policy):
-            self.switch.turn(on=False, reason=f"{target}: {broken}", at_ns=now.wall_ns)
-            log.error("profiling is off until somebody switches it on again", target=target, reason=broken)
-            self._tell(now, at_once=True)
+            self._switch_off(target, broken, now)
+
+    def _switch_off(self, target: str, reason: str, now: Now) -> None:
+        self.switch.turn(on=False, reason=f"{target}: {reason}", at_ns=now.wall_ns)
+        log.error("profiling is off until somebody switches it on again", target=target, reason=reason)
+        self._tell(now, at_once=True)
 
     def _tell(self, now: Now, *, at_once: bool = False) -> None:
         self._metrics.profiling_enabled.set(float(self._settings.enabled))

@@ -24,7 +24,8 @@ log = structlog.get_logger(__name__)
 class Taken:
     """What came of a profile. `stretch` is None where the server was not exposed; `capture` still has its file.
 
-    `failed` tells that it is refused for a reason that will be there the next time.
+    `failed` tells that it is refused for a reason that will be there the next time, `died` that the process ended while
+    it was exposed.
     """
 
     subject: Subject
@@ -32,6 +33,7 @@ class Taken:
     stretch: Stretch | None
     capture: Capture | None
     failed: bool
+    died: bool
 
 
 class Session:
@@ -78,11 +80,11 @@ class Session:
     def take(self, tools: Tools, channel: Channel, duration_ms: int) -> Taken:
         """Take it, and store what came of it."""
         capture: Capture | None = None
-        failed = False
+        failed = died = False
         try:
             reduction, capture = self._record(tools, channel, duration_ms)
         except TakingError as error:
-            failed = error.counts
+            failed, died = error.counts, error.ended and self._stretch is not None
             self._profile = replace(self._profile, state=ProfileState.REFUSED, detail=str(error))
             log.warning("no profile", **self._place(), reason=str(error))
         else:
@@ -95,7 +97,7 @@ class Session:
             )
             log.info("profile", **self._place(), why=self._profile.reason, kernels=len(reduction.kernels))
         self._store(self._profile)
-        return Taken(self._subject, self._profile, self._stretch, capture, failed)
+        return Taken(self._subject, self._profile, self._stretch, capture, failed, died)
 
     def _record(self, tools: Tools, channel: Channel, duration_ms: int) -> tuple[Reduction, Capture | None]:
         subject = self._subject

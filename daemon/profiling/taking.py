@@ -11,7 +11,7 @@ from typing import Protocol
 
 import httpx
 
-from cyclewatch.collectors.kineto.captures import NOT_OURS, Capture, CaptureError, Exposure, check_room
+from cyclewatch.collectors.kineto.captures import NOT_OURS, Capture, CaptureError, Exposure, Failure, check_room
 from cyclewatch.collectors.kineto.endpoint import Endpoint
 from cyclewatch.collectors.kineto.peers import KinetoProcess
 from cyclewatch.collectors.kineto.protocol import CPU_ACTIVITIES, GPU_ACTIVITIES
@@ -27,11 +27,15 @@ _START_PROFILE_WAIT_NS = 180 * 10**9
 
 
 class TakingError(Exception):
-    """No valid profile came of it; one sentence. `counts` tells that the next attempt is likely to end so too."""
+    """No valid profile came of it; one sentence.
 
-    def __init__(self, text: str, *, counts: bool = True) -> None:
+    `counts` tells that the next attempt is likely to end so too, `ended` that the process has.
+    """
+
+    def __init__(self, text: str, *, counts: bool = True, ended: bool = False) -> None:
         super().__init__(text)
         self.counts = counts
+        self.ended = ended
 
 
 class Exposed(Protocol):
@@ -87,8 +91,8 @@ def take_by_channel(
         raise
     except (CaptureError, TraceFileError, ReductionError, OSError) as error:
         remove(capture)
-        counts = not (isinstance(error, CaptureError) and error.failure in NOT_OURS)
-        raise TakingError(str(error), counts=counts) from error
+        failure = error.failure if isinstance(error, CaptureError) else None
+        raise TakingError(str(error), counts=failure not in NOT_OURS, ended=failure is Failure.ENDED) from error
 
 
 def _reduced(tools: Tools, path: Path, user: int, own_pid: int, *, gpu: bool) -> Reduction:

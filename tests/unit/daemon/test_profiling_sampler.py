@@ -14,6 +14,7 @@ import pytest
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.kineto.captures import Capture
 from cyclewatch.collectors.procfs import parse_stat
 from cyclewatch.collectors.records import CycleFlag
 from cyclewatch.config.settings import Profiling as ProfilingSettings
@@ -264,6 +265,19 @@ def test_a_file_that_never_comes_ends_with_a_sentence(lab: Lab, monkeypatch: pyt
     refused = lab.profiles()[-1]
     assert "KINETO_ONDEMAND_TRACE_DIR" in refused.detail
     assert refused.ended_at_ns is not None  # the cycles of the attempt stay marked
+
+
+def test_a_server_that_ends_while_it_is_profiled_is_the_last_that_is(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been a restart, or profiling may have brought it down: a person has to say."""
+    torch, check = lab.serve(), Capture.check
+    monkeypatch.setattr(Capture, "check", lambda capture, *, alive: check(capture, alive=alive and not torch.orders))
+    torch.writes = False
+    lab.watch()
+    lab.sampler.tick()
+    assert lab.switch.reason.endswith(f"process {ME} ended while it was profiled")
+    assert lab.value("cyclewatch_profiling_on") == 0
+    with pytest.raises(ProfileRefusedError, match="profiles on"):
+        lab.sampler.ask(Request())
 
 
 def test_a_daemon_that_stops_gives_up_what_is_under_way(lab: Lab) -> None:
