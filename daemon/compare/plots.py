@@ -8,6 +8,7 @@ import numpy as np
 
 from cyclewatch.daemon.compare.comparison import CyclePair
 from cyclewatch.daemon.compare.sentences import duration
+from cyclewatch.daemon.ticks import value_ticks
 
 _WIDTH, _HEIGHT = 640, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 44, 16, 12, 34
@@ -72,11 +73,7 @@ class _Scale:
             every = [step * 10.0**power for power in powers for step in _STEPS]
             shown = [time for time in every if self._low <= time <= self._high]
             return shown[:: -(-len(shown) // _TICKS_MAX) or 1]
-        raw = (self._high - self._low) / _TICKS_MAX
-        power = 10.0 ** math.floor(math.log10(raw))
-        step = next((size * power for size in (*_STEPS, 10.0) if size * power >= raw), raw)
-        first = math.ceil(self._low / step)
-        return [number * step for number in range(first, math.floor(self._high / step) + 1)]
+        return value_ticks(self._low, self._high, _TICKS_MAX)
 
     def _placed(self, time: float) -> float:
         return math.log(max(time, self._low)) if self._logarithmic else time

@@ -25,14 +25,6 @@ def value_range(values: Sequence[float]) -> tuple[float, float]:
     return max(0.0, low - missing / 2 - room), high + missing / 2 + room
 
 
-def value_ticks(low: float, high: float, most: int) -> list[float]:
-    """At most `most` multiples of 1, 2 or 5 times a power of ten from `low` to `high`, which is larger."""
-    raw = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(size * power for size in (1, 2, 5, 10) if size * power >= raw)
-    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
-
-
 def time_ticks(from_ns: int, to_ns: int, most: int) -> list[int]:
     """Instants on round minutes, hours or days of UTC; at most one more than `most`."""
     step_ns = next((one for one in _STEPS_NS if (to_ns - from_ns) <= most * one), None)

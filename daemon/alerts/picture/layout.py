@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from cyclewatch.daemon.alerts.picture.axes import digits, time_ticks, value_range, value_ticks
+from cyclewatch.daemon.alerts.picture.axes import digits, time_ticks, value_range
 from cyclewatch.daemon.alerts.picture.curves import Curves, clock_time
 from cyclewatch.daemon.alerts.shorten import shortened
 from cyclewatch.daemon.store.incident_timeline import IncidentTimeline
+from cyclewatch.daemon.ticks import value_ticks
 
 WIDTH, HEIGHT = 800, 440
 GROUND = "#ffffff"

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cyclewatch.daemon.alerts.picture.axes import digits, time_ticks, value_range, value_ticks
+from cyclewatch.daemon.alerts.picture.axes import digits, time_ticks, value_range
+from cyclewatch.daemon.ticks import value_ticks
 
 MINUTE = 60 * 10**9
 
