@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from cyclewatch.collectors.gpu import fields
-from cyclewatch.collectors.gpu.calls import CallWatch, GpuCalls
+from cyclewatch.collectors.gpu.calls import REFUSAL_NS, CallWatch, GpuCalls
 from cyclewatch.collectors.gpu.counters import Counters
 from cyclewatch.collectors.gpu.door import Answer, Code, Field, Handle, Number, NvmlDoor, Text
 from cyclewatch.collectors.gpu.fields import FieldBatch
@@ -67,6 +67,7 @@ class Device:
         self._counters = Counters()
         self._fast_fields = FieldBatch("fields_fast", self.calls, self._read_fields, fields.FAST)
         self._slow_fields: FieldBatch | None = None
+        self._links_refused_ns: int | None = None
         self._gpm: GpmMeter | None = None
         self._mig = MigSlices(door, gpu, f"GPU {index}", self.calls, watch)
         self._has_counters: bool | None = None
@@ -108,9 +109,7 @@ class Device:
         if utilization is not None:
             yield from self._gauge("gpu.utilization_ratio", utilization.gpu, 1, 0.01)
             yield from self._gauge("gpu.memory_busy_ratio", utilization.memory, 1, 0.01)
-        if self._slow_fields is None and (links := self._links()) is not None:
-            self._slow_fields = FieldBatch("fields_slow", self.calls, self._read_fields, fields.slow(links))
-        values = self._slow_fields.read() if self._slow_fields is not None else {}
+        values = self._slow_values()
         read_ns = self.calls.clock()
         yield from self._reasons(values, read_ns)
         yield from self._from_fields(values, read_ns)
@@ -165,8 +164,18 @@ class Device:
     def _has_gpm(self) -> bool:
         return self._gpm is not None and not self.calls.capabilities.refused(SAMPLE)
 
+    def _slow_values(self) -> dict[str, float]:
+        """Those of the fields; how many NVLinks have some is asked once, and an hour after it was refused."""
+        refused_ns = self._links_refused_ns
+        if self._slow_fields is None or (refused_ns is not None and self.calls.clock() - refused_ns >= REFUSAL_NS):
+            links = self._links()
+            if links is not None:
+                self._slow_fields = FieldBatch("fields_slow", self.calls, self._read_fields, fields.slow(links))
+            self._links_refused_ns = self.calls.clock() if self.calls.capabilities.refused("link_count") else None
+        return {} if self._slow_fields is None else self._slow_fields.read()
+
     def _links(self) -> int | None:
-        """How many NVLinks there are; None where it may be told another time."""
+        """How many NVLinks there are, 0 where that is refused; None where it may be told another time."""
         answers = self.calls.ask("link_count", self._read_fields, [fields.LINK_COUNT])
         if not answers:
             return 0 if self.calls.capabilities.refused("link_count") else None
