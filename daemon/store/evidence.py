@@ -49,6 +49,8 @@ def evidence_of(
     of the driver or of the node, nothing was measured: what changed in that time may be behind a regression that begins
     when the server is back, however long it took. So what came before ends with the last window before it. It begins
     after the last change of the series before this one, and is 20 s long at least.
+
+    What happened before all of it cannot be behind the difference: least of all what the server was started with.
     """
     start_ns, end_ns = span_ns[0], min(span_ns[1], span_ns[0] + _CYCLES_NS) + 1
     last_ns = _last_window_ns(connection, run, rank, phase, began_ns - _EVENT_MARGIN_NS)
@@ -56,6 +58,7 @@ def evidence_of(
     since_ns = min(_last_change_ns(connection, run, rank, phase, began_ns), until_ns - _LEAST_NS)
     before = Stretch(run.target, max(since_ns, until_ns - _CYCLES_NS), until_ns, run.fingerprint, run.node)
     after = Stretch(run.target, start_ns, end_ns, run.fingerprint, run.node)
+    first_ns = max(last_ns, _first_window_ns(connection, before, rank, phase))
     near_before = replace(before, from_ns=max(since_ns, until_ns - _READINGS_NS))
     near_after = replace(after, to_ns=min(end_ns, start_ns + _READINGS_NS))
     return _evidence(
@@ -66,7 +69,7 @@ def evidence_of(
         after,
         traces=traces_in(connection, near_before, near_after),
         events=[
-            *_events(connection, after, last_ns, start_ns + _EVENT_MARGIN_NS),
+            *_events(connection, after, first_ns, start_ns + _EVENT_MARGIN_NS),
             *_own_profiles(connection, after),
         ],
         synchronous=synchronous,
@@ -263,3 +266,19 @@ def _last_window_ns(connection: Connection, run: Run, rank: str, phase: str, at_
     same = RunRow.node == run.node, RunRow.target == run.target, RunRow.fingerprint == run.fingerprint
     last_ns = connection.execute(select(func.max(last)).where(*same)).scalar()
     return at_ns if last_ns is None else int(last_ns)
+
+
+def _first_window_ns(connection: Connection, stretch: Stretch, rank: str, phase: str) -> int:
+    """Start of the first window in a stretch of time; 0 where there is none."""
+    query = (
+        select(func.min(WindowRow.start_ns))
+        .join(RunRow, RunRow.id == WindowRow.run_id)
+        .where(
+            *stretch.runs(),
+            WindowRow.rank == rank,
+            WindowRow.phase == phase,
+            WindowRow.start_ns >= stretch.from_ns,
+            WindowRow.start_ns < stretch.to_ns,
+        )
+    )
+    return connection.execute(query).scalar() or 0

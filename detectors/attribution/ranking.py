@@ -128,12 +128,15 @@ def _of_symptom(symptom: Symptom, roots: Sequence[Explained], graph: CausalGraph
     left = _left(symptom, roots, graph)
     upstream = [root for root in roots if graph.explains(root.kind, symptom.kind)]
     worth = _LOCATED if symptom.located else _SYMPTOM
-    proof = symptom.proof
+    score, share, proof = worth * left, symptom.share, symptom.proof
     if left == 0.0:
         first = max(upstream, key=lambda root: (root.share or 0.0, root.kind))
-        proof = (*proof, f"a consequence of {first.kind}")
-    score = worth * left if left else _CONSEQUENCE * symptom.share
-    return Cause(symptom.kind, symptom.subject, score, symptom.share, Status.MEASURED, proof)
+        score, proof = _CONSEQUENCE * symptom.share, (*proof, f"a consequence of {first.kind}")
+    elif symptom.located:
+        share = left  # a finding of its own, which adds up with the causes
+    else:
+        proof = (*proof, "where the time went, not why: its causes, and what is unexplained, are within it")
+    return Cause(symptom.kind, symptom.subject, score, share, Status.MEASURED, proof)
 
 
 def _unexplained(growth: Growth, share: float, most: float, readings: Readings) -> Cause:

@@ -261,6 +261,18 @@ def test_events_within_two_minutes_of_the_beginning_are_told(past: Past) -> None
     assert [event.subject for event in past.evidence().events] == ["a880", "a1120"]
 
 
+def test_what_happened_before_all_that_the_change_is_held_against_is_not_told(past: Past) -> None:
+    """A server that was started with something else, and became slower half a minute later."""
+    started, capped = (
+        ChangeEvent("server", 960 * SECOND, "argument", "dtype", '"auto"', '"float32"'),
+        ChangeEvent("node", 990 * SECOND, "environment", "gpu0.power_limit_w", "700", "500"),
+    )
+    past.note(windows=[window(at_s) for at_s in range(965, 1045, 5)], events=[started, capped])
+    assert [event.subject for event in past.evidence().events] == ["gpu0.power_limit_w"]
+    past.note(windows=[window(900)])  # the same configuration was there before it
+    assert [event.subject for event in past.evidence().events] == ["dtype", "gpu0.power_limit_w"]
+
+
 def test_our_own_profile_at_the_beginning_is_an_event(past: Past) -> None:
     """One that still runs, or has ended within 15 s before; not one that the suspicion made us take."""
 
