@@ -71,7 +71,7 @@ def examine(settings: Settings, fetcher: Fetcher) -> Iterator[Check]:
     yield from _servers_without_ring(rings, settings.rings.directory)
     yield from _servers(discovery, fetcher)
     yield from gpu_checks(settings, PynvmlDoor())
-    schedulers = [ring.identity.pid for ring in rings if ring.ended is False]
+    schedulers = {one.identity.pid: one.identity.software.get("torch", "") for one in rings if one.ended is False}
     yield from profiling_checks(settings.profiling, schedulers, settings.host.proc)
     yield from probe_checks(settings)
     yield from web_checks(settings.web, os.environ)

@@ -1,7 +1,8 @@
 """What the doctor looks at for profiles: the directory of the channel, and the environment of every server."""
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cyclewatch.collectors.kineto.directory import EndpointError, check_directory, check_name
@@ -14,14 +15,23 @@ _USE, _SOCKET_DIR, _TRACE_DIR = "KINETO_USE_DAEMON", "KINETO_IPC_SOCKET_DIR", "K
 _TEMPORARY = "/tmp/"  # noqa: S108 (where libkineto writes by default)
 
 
-def profiling_checks(settings: Profiling, schedulers: Iterable[int], proc: Path) -> Iterator[Check]:
-    """Findings on the channel, then on each of the `schedulers` (process ids)."""
+_CRASHES = re.compile(r"2\.[789]\.")
+"""Versions of torch that may crash at the start of a process, with the channel on: docs/profiling.md says more."""
+
+
+def profiling_checks(settings: Profiling, schedulers: Mapping[int, str], proc: Path) -> Iterator[Check]:
+    """Findings on the channel, then on each of the `schedulers`: process ids with the version of torch, where known."""
     if not settings.enabled:
         yield Check("kernel profiles", Level.NOTE, "profiling.enabled is false", "set it to true to have profiles")
         return
     yield from _directory(settings)
-    for pid in schedulers:
-        yield _scheduler(pid, settings.socket_dir, proc)
+    for pid, torch in schedulers.items():
+        check = _scheduler(pid, settings.socket_dir, proc)
+        if check.level is Level.GOOD and _CRASHES.match(torch):
+            finding = f"can be taken, but torch {torch} with {_USE} may crash when a server starts"
+            mend = f"where no start may fail, unset {_USE}: docs/profiling.md, When Kineto itself fails"
+            check = Check(check.subject, Level.NOTE, finding, mend)
+        yield check
 
 
 def _directory(settings: Profiling) -> Iterator[Check]:

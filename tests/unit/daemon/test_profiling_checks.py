@@ -34,9 +34,9 @@ class Node:
         (self.proc.proc / "400/environ").write_text("\0".join(entries) + "\0")
         (self.proc.proc / f"{PID}/environ").write_bytes(bytes(200))  # its title is written over it
 
-    def checks(self, **settings: object) -> list[Check]:
+    def checks(self, torch: str = "", **settings: object) -> list[Check]:
         profiling = Profiling(socket_dir=self.directory, **settings)  # type: ignore[arg-type]
-        return list(profiling_checks(profiling, [PID], self.proc.proc))
+        return list(profiling_checks(profiling, {PID: torch}, self.proc.proc))
 
     def scheduler(self) -> Check:
         (check,) = [one for one in self.checks() if "scheduler" in one.subject]
@@ -51,7 +51,15 @@ def _node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 
 def test_all_is_well(node: Node) -> None:
-    assert [check.level for check in node.checks()] == [Level.GOOD, Level.GOOD]
+    assert [check.level for check in node.checks("2.13.0")] == [Level.GOOD, Level.GOOD]
+
+
+@pytest.mark.parametrize("torch", ["2.7.1", "2.8.0+cu128", "2.9.0a0"])
+def test_a_torch_that_may_crash_with_the_channel_is_told(node: Node, torch: str) -> None:
+    """Its starts are the operator's to weigh against profiles."""
+    check = node.checks(torch)[1]
+    assert (check.level, torch in check.finding) == (Level.NOTE, True)
+    assert "unset KINETO_USE_DAEMON" in check.mend
 
 
 @pytest.mark.parametrize(
