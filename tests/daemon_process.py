@@ -18,6 +18,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from sglang_cpu.server import free_port
 
 COMMAND = (sys.executable, "-m", "cyclewatch.daemon")
+_COMMAND_S = 180
+"""How long a command may take where other work has all CPUs."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ class Daemon:
     def command(self, *arguments: str) -> Any:
         """What a command of the command line prints with --json."""
         command = [*COMMAND, *arguments, "--json", "--config", str(self.config)]
-        answer = subprocess.run(command, check=False, capture_output=True, timeout=60)
+        answer = subprocess.run(command, check=False, capture_output=True, timeout=_COMMAND_S)
         assert answer.returncode == 0, answer.stderr.decode() or answer.stdout.decode()
         return json.loads(answer.stdout)
 

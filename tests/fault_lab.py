@@ -105,10 +105,11 @@ class FaultLab:
         ]
 
     def stays_quiet(self, seconds: float) -> None:
-        """Fail if a regression opens in this time, of whatever phase."""
-        known = self.known()
+        """Fail if a regression begins in this time, of whatever phase."""
+        began = datetime.now(UTC)
         time.sleep(seconds)
-        assert [one for one in self.daemon.regressions() if one["id"] not in known] == []
+        opened = [one for one in self.daemon.regressions() if datetime.fromisoformat(one["started_at"]) >= began]
+        assert not opened, [(one["phase"], one["kind"], one["effect"], one["started_at"]) for one in opened]
 
     def known(self) -> set[int]:
         """The numbers of all regressions that the daemon ever found."""
@@ -138,9 +139,8 @@ class FaultLab:
         self.daemon.wait_for(lambda: not self.is_open(), RESOLVED_S, "at rest")
         if record_to is not None:
             time.sleep(_RECORDED_S)
-        quiet_ns = time.monotonic_ns() - _QUIET_NS, time.monotonic_ns()
-        before_ms = self.tap.mean_decode_ms(*quiet_ns)
-        with self._judged_at_pace(quiet_ns), fault, self._named_across(expected):
+        before_ms = self.tap.mean_decode_ms(time.monotonic_ns() - _QUIET_NS, time.monotonic_ns())
+        with self.judged_at_pace(), fault, self._named_across(expected):
             began_ns = time.monotonic_ns()
             self._wait_until_open(injected, began_ns, before_ms)
             found = self._named(expected)
@@ -166,8 +166,13 @@ class FaultLab:
             raise
 
     @contextmanager
-    def _judged_at_pace(self, quiet_ns: tuple[int, int]) -> Iterator[None]:
-        """What fails in here has failed only if the machine is after it as fast as it was in a quiet time before."""
+    def judged_at_pace(self) -> Iterator[None]:
+        """What fails in here has failed only if the machine is after it as fast as it was in the quiet time before.
+
+        Raises:
+            UnsteadyError: something failed, and the machine changed its pace.
+        """
+        quiet_ns = time.monotonic_ns() - _QUIET_NS, time.monotonic_ns()
         try:
             yield
         except AssertionError:

@@ -8,9 +8,10 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -18,9 +19,11 @@ from cyclewatch.detectors.attribution import Evidence, causes, split
 from fault_lab import CONCURRENCY, DETECTION, FaultLab, Found, NoEffectError
 from sglang_cpu.faults import ControlGroup, NotInjectableError, memory_hogs, slow_down, stopped_in_bursts
 from sglang_cpu.server import SGLangServer
-from sglang_lab import UnsteadyError, ring_directory, sglang_environment
+from sglang_lab import WARM_UP_NS, UnsteadyError, ring_directory, sglang_environment
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.story, pytest.mark.timeout(1800)]
+
+_Result = TypeVar("_Result")
 
 VERSION = "0.5.23"
 _START_S = 600
@@ -85,19 +88,31 @@ FAULTS = {
 
 
 def _suffers(lab: FaultLab, name: str) -> Found:
-    """A fault that the machine's own unrest voids is tried again."""
     fault = FAULTS[name]
     file = _file(name.replace("_", "-"))
     try:
-        try:
-            return lab.suffer(fault.inject(lab), fault.expected, file, fault.injected)
-        except UnsteadyError as drift:
-            print(f"once more: {drift}")
-            return lab.suffer(fault.inject(lab), fault.expected, file, fault.injected)
-    except UnsteadyError as drift:
-        pytest.skip(f"NOT RUN to its end: the machine does not keep its pace: {drift}")
+        return _told(lambda: lab.suffer(fault.inject(lab), fault.expected, file, fault.injected))
     except NoEffectError as nothing:
         pytest.skip(f"NOT SHOWN here: {nothing}")
+
+
+def _told(story: Callable[[], _Result]) -> _Result:
+    """What the machine's own unrest voids is tried again."""
+    try:
+        return story()
+    except UnsteadyError as drift:
+        print(f"once more: {drift}")
+    with _void_by_unrest():
+        return story()
+
+
+@contextmanager
+def _void_by_unrest() -> Iterator[None]:
+    """Skip what the machine's own unrest voids."""
+    try:
+        yield
+    except UnsteadyError as drift:
+        pytest.skip(f"NOT RUN to its end: the machine does not keep its pace: {drift}")
 
 
 def _file(name: str) -> Path | None:
@@ -119,12 +134,17 @@ def test_a_sleep_in_run_batch_is_a_stall_on_the_host(lab: FaultLab) -> None:
 
 def test_other_load_is_no_regression(lab: FaultLab) -> None:
     """Three times as many requests, and back."""
-    lab.traffic.set_concurrency(3 * CONCURRENCY)
-    try:
-        lab.stays_quiet(60)
-    finally:  # the faults after this one are measured at the usual load
-        lab.traffic.set_concurrency(CONCURRENCY)
-    lab.stays_quiet(30)
+
+    def story() -> None:
+        with lab.judged_at_pace():
+            try:
+                lab.traffic.set_concurrency(3 * CONCURRENCY)
+                lab.stays_quiet(60)
+            finally:  # what is judged, and the faults after this one, are measured at the usual load
+                lab.traffic.set_concurrency(CONCURRENCY)
+            lab.stays_quiet(30)
+
+    _told(story)
 
 
 def test_hogs_of_memory_bandwidth_show_or_hide_in_the_noise(lab: FaultLab) -> None:
@@ -153,7 +173,9 @@ def test_a_restart_with_other_arguments_is_a_deployment(lab: FaultLab) -> None:
     old_ns = time.time_ns() - 60 * 10**9, time.time_ns()
     lab.server.restart(["--dtype", "float32"])
     lab.group.adopt(lab.server)
-    lab.stays_quiet(90)
+    started_ns = time.monotonic_ns() + WARM_UP_NS
+    with _void_by_unrest(), lab.tap.judged_at_pace((started_ns, 2**63)):
+        lab.stays_quiet(90)
     new_ns = time.time_ns() - 45 * 10**9, time.time_ns()
     events = lab.daemon.command("status")["events"]
     assert {("restart", "server"), ("argument", "dtype")} <= {(one["kind"], one["subject"]) for one in events}
