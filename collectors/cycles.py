@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -23,6 +24,9 @@ KEEP_ENDED_NS = 600 * 10**9
 _OVERLAP_NS = 2 * 10**9
 _TOLD_APART_NS = 5 * 10**9
 """A loop that turns is heard once a second: after so long it is known whether two turn at the same time."""
+
+_WRITTEN_NS = 100 * 10**6
+"""How long after the end of a cycle its record may be written: the writer waits for Python's lock, or for a CPU."""
 
 _NAME_MAX = 60
 
@@ -60,6 +64,29 @@ QUANTITIES = (
 """Readings that the daemon makes of whole windows of records."""
 
 
+@dataclass
+class _Ring:
+    """What is remembered of one open ring.
+
+    `complete_ns` is the moment up to which its records are known to have been given out: that of the last look but one,
+    since the newest record waits for the look after it. A look that leaves some over does not count.
+    """
+
+    reader: RingReader
+    target: str
+    counters: RingCounters = field(default_factory=RingCounters)
+    cut_off: bool = False
+    ended_ns: int | None = None
+    complete_ns: int = 0
+    _emptied_ns: int | None = None
+
+    def looked(self, now_ns: int, *, more: bool) -> None:
+        """Note a look, and whether it left some over."""
+        if not more and self._emptied_ns is not None:
+            self.complete_ns = max(self.complete_ns, self._emptied_ns - _WRITTEN_NS)
+        self._emptied_ns = None if more else now_ns
+
+
 class CyclesCollector:
     """Reads all rings of a directory, each from where it stood.
 
@@ -74,13 +101,10 @@ class CyclesCollector:
         self.interval_s = settings.interval_s
         self._discovery = discovery
         self._proc = proc
+        self._namespace: str | None = None
         self._resume = dict(resume)
-        self._readers: dict[str, RingReader] = {}
-        self._targets: dict[str, str] = {}
-        self._counters: dict[str, RingCounters] = {}
+        self._rings: dict[str, _Ring] = {}
         self._refused: dict[str, tuple[int, int]] = {}
-        self._cut_off: set[str] = set()
-        self._ended_ns: dict[str, int] = {}
 
     def collect(self, now: Now) -> Iterator[Sample]:
         """New records of every ring; `NoData` where there is no ring, `Failure` for a file that is none."""
@@ -97,15 +121,16 @@ class CyclesCollector:
             yield Failure(str(self._directory), f"{len(names)} rings, only the first {MAX_RINGS} are read")
             names = names[:MAX_RINGS]
         keys = [name.removesuffix(".ring") for name in names]
-        for key, reader in list(self._readers.items()):
-            if key not in keys or reader.unlinked():
-                yield from self._read(key, now)  # what is left in a ring that was deleted
+        for key, ring in list(self._rings.items()):
+            if key not in keys or ring.reader.unlinked():  # deleted: what is left in it, and the record held back
+                yield from self._read(key, now)
+                yield from self._read(key, now, last=True)
                 self._drop(key)
         self._refused = {key: stamp for key, stamp in self._refused.items() if key in keys}
         for key in keys:
             yield from self._open(key, now)
             yield from self._read(key, now)
-        if not self._readers:
+        if not self._rings:
             yield NoData(f"no ring in {self._directory}: is cyclewatch-sglang installed and CYCLEWATCH_RING_DIR set?")
 
     def close(self) -> None:
@@ -114,7 +139,7 @@ class CyclesCollector:
 
     def _open(self, key: str, now: Now) -> Iterator[Failure]:
         """Open a ring that is new; one that was refused is looked at again when the file has changed."""
-        if key in self._readers:
+        if key in self._rings:
             return
         path = self._directory / f"{key}.ring"
         try:
@@ -138,8 +163,7 @@ class CyclesCollector:
             reader.close()
             return
         self._resume.pop(key, None)
-        self._readers[key] = reader
-        self._targets[key] = target
+        self._rings[key] = _Ring(reader, target)
         self._discovery.note(reader.identity, target)
 
     def _target_of(self, ring: RingIdentity, now: Now) -> str | None:
@@ -153,11 +177,9 @@ class CyclesCollector:
         for number in count(1):
             target = name if number == 1 else f"{name[:_NAME_MAX]}-{number}"
             heard_ns = [
-                self._counters[key].heartbeat_ns
-                for key, reader in self._readers.items()
-                if self._targets[key] == target
-                and key not in self._ended_ns
-                and not _same_server(reader.identity, ring)
+                other.counters.heartbeat_ns
+                for other in self._rings.values()
+                if other.target == target and other.ended_ns is None and not _same_server(other.reader.identity, ring)
             ]
             if not heard_ns:
                 break
@@ -165,71 +187,86 @@ class CyclesCollector:
                 return None if now.monotonic_ns - ring.monotonic_ns < _TOLD_APART_NS else target
         return target
 
-    def _read(self, key: str, now: Now) -> Iterator[Sample]:
-        reader = self._readers.get(key)
-        if reader is None:
+    def _read(self, key: str, now: Now, *, last: bool = False) -> Iterator[Sample]:
+        ring = self._rings.get(key)
+        if ring is None:
             return
+        reader, had_ended = ring.reader, ring.ended_ns is not None
         try:
             reading = reader.read()
-            counters = reader.counters() or self._counters.get(key, RingCounters())
+            ring.counters = reader.counters() or ring.counters
             truncated = reader.truncated()
         except OSError as error:
             yield Failure(str(reader.path), f"{reader.path}: cannot be read: {error.strerror}")
             self._drop(key)
             return
-        self._counters[key] = counters
-        if truncated and key not in self._cut_off:
+        ring.looked(now.monotonic_ns, more=reading.more)
+        if truncated and not ring.cut_off:
             yield Failure(
                 str(reader.path),
                 f"{reader.path}: was cut off by somebody: records are lost until the server has written them anew",
             )
-        (self._cut_off.add if truncated else self._cut_off.discard)(key)
-        alive = self._alive(key, reader, counters, now)
-        if alive and self._ended_ns.pop(key, None) is not None:
-            self._discovery.note(reader.identity, self._targets[key])  # it was only silent
-        elif not alive:
-            self._discovery.forget(key)
-            if now.monotonic_ns - self._ended_ns.setdefault(key, now.monotonic_ns) >= KEEP_ENDED_NS:
-                with contextlib.suppress(OSError):  # not our directory to clear, then
-                    reader.path.unlink(missing_ok=True)
+        ring.cut_off = truncated
+        alive = self._alive(key, ring, now)
+        self._note_end(ring, now, alive=alive)
+        read_out = not (alive or reading.more or reading.held_back or len(reading.records))
         yield CycleBatch(
-            target=self._targets[key],
+            target=ring.target,
             ring=reader.identity,
-            counters=counters,
+            counters=ring.counters,
             records=reading.records,
             next_sequence=reader.next_sequence,
             lost=reading.lost,
             torn=reading.torn,
             alive=alive,
+            complete_ns=ring.complete_ns,
+            over=last or (had_ended and read_out),
         )
 
-    def _alive(self, key: str, reader: RingReader, counters: RingCounters, now: Now) -> bool:
+    def _note_end(self, ring: _Ring, now: Now, *, alive: bool) -> None:
+        """Tell the others who is there; the ring of a server that ended long ago is removed."""
+        if alive:
+            if ring.ended_ns is not None:
+                self._discovery.note(ring.reader.identity, ring.target)  # it was only silent
+            ring.ended_ns = None
+            return
+        self._discovery.forget(ring.reader.path.stem)
+        if ring.ended_ns is None:
+            ring.ended_ns = now.monotonic_ns
+        if now.monotonic_ns - ring.ended_ns >= KEEP_ENDED_NS:
+            with contextlib.suppress(OSError):  # not our directory to clear, then
+                ring.reader.path.unlink(missing_ok=True)
+
+    def _alive(self, key: str, ring: _Ring, now: Now) -> bool:
         """Whether the writing process still runs: same pid, same start, where its pid namespace is ours."""
         namespace, _, start_ticks = key.split("-")
+        identity = ring.reader.identity
         try:
-            if namespace != str((self._proc / "self/ns/pid").stat().st_ino):
+            if namespace != self._own_namespace():
                 # Another namespace, where only the heartbeat can tell; before the first one, the ring's beginning.
-                heard_ns = max(counters.heartbeat_ns, reader.identity.monotonic_ns)
+                heard_ns = max(ring.counters.heartbeat_ns, identity.monotonic_ns)
                 return now.monotonic_ns - heard_ns < SILENT_NS
-            stat = (self._proc / str(reader.identity.pid) / "stat").read_bytes()
+            stat = (self._proc / str(identity.pid) / "stat").read_bytes()
             return str(parse_stat(stat).start_ticks) == start_ticks
         except (OSError, FormatError):
             return False
 
+    def _own_namespace(self) -> str:
+        """The pid namespace of this process, which it never leaves."""
+        if self._namespace is None:
+            self._namespace = str((self._proc / "self/ns/pid").stat().st_ino)
+        return self._namespace
+
     def _drop(self, key: str) -> None:
-        reader = self._readers.pop(key, None)
-        if reader is not None:
-            if not reader.unlinked():
-                self._resume[key] = reader.next_sequence  # it may come back: a failing disk, a mount
-            reader.close()
+        ring = self._rings.pop(key, None)
+        if ring is not None:
+            if not ring.reader.unlinked():
+                self._resume[key] = ring.reader.next_sequence  # it may come back: a failing disk, a mount
+            ring.reader.close()
             self._discovery.forget(key)
-            self._targets.pop(key, None)
-            self._counters.pop(key, None)
-            self._cut_off.discard(key)
-            self._ended_ns.pop(key, None)
 
     def _drop_all(self) -> None:
-        for key in list(self._readers):
+        for key in list(self._rings):
             self._drop(key)
 
 

@@ -110,7 +110,7 @@ class ForwardPassCollector:
             if target not in with_ring
         }
         for key in [key for key in self._publishers if key[0] not in addresses]:
-            yield _batch(key[0], self._publishers[key], _records([], now), alive=False)
+            yield _batch(key[0], self._publishers[key], _records([], now), now, alive=False, over=True)
             self._publishers.pop(key).subscription.close()
         if not addresses:
             yield NoData("no server without a ring is known to publish forward-pass metrics")
@@ -208,11 +208,19 @@ def _receive(target: str, publisher: _Publisher, now: Now) -> Iterator[CycleBatc
             passes.append(message)
     if publisher.next_counter is not None or refused:
         alive = publisher.settled_ns <= now.monotonic_ns < publisher.heard_ns + SILENT_NS
-        yield _batch(target, publisher, _records(passes, now), alive=alive, lost=lost, refused=refused)
+        yield _batch(target, publisher, _records(passes, now), now, alive=alive, lost=lost, refused=refused)
 
 
 def _batch(
-    target: str, publisher: _Publisher, records: Records, *, alive: bool, lost: int = 0, refused: int = 0
+    target: str,
+    publisher: _Publisher,
+    records: Records,
+    now: Now,
+    *,
+    alive: bool,
+    over: bool = False,
+    lost: int = 0,
+    refused: int = 0,
 ) -> CycleBatch:
     written = publisher.next_counter or 0
     return CycleBatch(
@@ -224,6 +232,8 @@ def _batch(
         lost=lost,
         torn=refused,
         alive=alive,
+        complete_ns=now.monotonic_ns,  # what comes from now on, ends from now on
+        over=over or not alive,
     )
 
 

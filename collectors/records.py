@@ -187,7 +187,8 @@ class RingCounters:
 class CycleBatch:
     """Records read from one ring in one go.
 
-    `lost` counts records that were overwritten before they were read, `torn` records whose check failed.
+    `lost` counts records that were overwritten before they were read, `torn` records whose check failed. What ended up
+    to `complete_ns` (monotonic) is in this batch or in one before it. `over` tells that it is the ring's last.
     """
 
     target: str
@@ -198,6 +199,8 @@ class CycleBatch:
     lost: int
     torn: int
     alive: bool
+    complete_ns: int
+    over: bool = False
 
 
 @dataclass(frozen=True)

@@ -39,11 +39,16 @@ class RingError(Exception):
 
 @dataclass(frozen=True)
 class RingReading:
-    """Records read in one go; `records` may be empty."""
+    """Records read in one go; `records` may be empty.
+
+    `more` tells that there are more than one reading takes, `held_back` that the newest waits for the next look.
+    """
 
     records: Records
     lost: int
     torn: int
+    more: bool
+    held_back: bool
 
 
 class RingReader:
@@ -98,6 +103,7 @@ class RingReader:
         """Records that are new since the last call, at most about `limit`."""
         parts: list[Records] = []
         lost = torn = taken = 0
+        more = True
         self._held_back_before = self._held_back
         for _ in range(_CHUNKS_MAX):
             chunk, chunk_lost, chunk_torn, more = self._read_chunk()
@@ -109,7 +115,7 @@ class RingReader:
             if not more or taken >= limit:
                 break
         records = np.concatenate(parts) if parts else np.empty(0, RECORD)
-        return RingReading(records, lost, torn)
+        return RingReading(records, lost, torn, more, held_back=self._held_back == self.next_sequence)
 
     def _read_chunk(self) -> tuple[Records, int, int, bool]:
         """The slots from `next_sequence` on: records, lost, torn, whether more may follow."""

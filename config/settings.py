@@ -38,7 +38,7 @@ class Rings(Section):
         default=Path("/run/cyclewatch/rings"),
         description="Directory of the rings, on tmpfs; the server's CYCLEWATCH_RING_DIR must name the same one.",
     )
-    interval_s: Seconds = Field(default=1.0, description="Seconds between two readings of the rings.")
+    interval_s: Seconds = Field(default=2.0, description="Seconds between two readings of the rings.")
 
 
 class ForwardPass(Section):
@@ -108,7 +108,6 @@ class Windows(Section):
     """How cycles are cut into windows."""
 
     length_s: Seconds = Field(default=5.0, description="Seconds of one window.")
-    grace_s: Seconds = Field(default=2.5, description="Seconds to wait for late records before a window closes.")
 
 
 class Detection(Section):

@@ -68,5 +68,5 @@ class Pause:
         with self._lock:
             if self._timer is not None and number == self._number:
                 self._timer.cancel()
-                self._release()  # before it counts as over: windows must not close in between
+                self._release()
                 self._timer = None

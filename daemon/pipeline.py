@@ -67,7 +67,6 @@ class Pipeline:
     ) -> None:
         self._warmup_ns = int(settings.detection.warmup_s * 1e9)
         self._length_ns = int(settings.windows.length_s * 1e9)
-        self._grace_ns = int(settings.windows.grace_s * 1e9)
         self._metrics = metrics
         self._runs = runs
         self._environment = environment
@@ -110,11 +109,13 @@ class Pipeline:
             self._identities[sample.target] = (sample, now)
 
     def turn(self, now: Now) -> None:
-        """Close the windows that are over, judge them, and hand everything to the store."""
-        for track in self._rings.values():
+        """Close the windows whose records have all been read, judge them, and hand everything to the store."""
+        for track in list(self._rings.values()):
             offset_ns = _utc_offset_ns(track.batch.ring, now)
-            for window in track.cutter.close_until(now.monotonic_ns - self._grace_ns):
+            for window in track.close():
                 self._close(track, window, window.index * self._length_ns + offset_ns, now)
+            if track.batch.over:
+                self._end(track)
         self._judge.settle(self._unit, wait=False)
         self._runs_without_ring(now)
         self._publish(now)
@@ -177,13 +178,6 @@ class Pipeline:
         late = track.cutter.add(records)
         if late:
             self._metrics.records_refused.labels("late").inc(late)
-        if not batch.alive and not len(batch.records) and not track.cutter.has_open:
-            log.info("server gone", target=batch.target, rank=track.rank, pid=batch.ring.pid)
-            del self._rings[batch.ring.key]
-            self._board.forget(batch.ring.key)
-            if batch.ring.device_only and self._serves(track.run):
-                del self._served[track.run.target]  # the next start may be another configuration
-            self._forget(batch.target)
 
     def _begin(self, batch: CycleBatch, now: Now) -> RingTrack | None:
         """Begin to watch a ring; None where it is not known yet whose passes these are."""
@@ -211,6 +205,16 @@ class Pipeline:
             resumed=saved is not None,
         )
         return track
+
+    def _end(self, track: RingTrack) -> None:
+        """Watch a ring no more from which nothing will come."""
+        ring = track.batch.ring
+        log.info("server gone", target=track.run.target, rank=track.rank, pid=ring.pid)
+        del self._rings[ring.key]
+        self._board.forget(ring.key)
+        if ring.device_only and self._serves(track.run):
+            del self._served[track.run.target]  # the next start may be another configuration
+        self._forget(track.run.target)
 
     def _run_of_ring(self, batch: CycleBatch) -> Run:
         run, events = self._runs.of_ring(batch.ring, batch.target)

@@ -11,7 +11,6 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from cyclewatch.collectors.runner import Runner
 from cyclewatch.daemon.clock import Clock
 
-_WATCH_INTERVAL_S = 1.0
 _STEP_NS = 10**9
 
 
@@ -24,7 +23,7 @@ class Schedule:
     """Runs every collector at its interval, each in a thread of the pool, so that a hanging one stops no other.
 
     `missed` is told of runs that were left out: because the one before had not ended, because the machine was too busy
-    to start them in time, or in a pause. `overdue` is told once a second of each collector whether it hangs.
+    to start them in time, or in a pause. `overdue` is told at each look of each collector whether it hangs.
     """
 
     def __init__(
@@ -48,24 +47,27 @@ class Schedule:
         )
         self._interval_s: dict[str, float] = {}
         self._last_due: dict[str, datetime] = {}
+        # All at the same moments: apart they would wait less for Python's lock, and APScheduler would wake more often.
+        now = datetime.now(UTC)
         for runner in runners:
-            name, now = runner.collector.name, datetime.now(UTC)
-            self._interval_s[name] = clock.real_seconds(runner.collector.interval_s)
+            name = runner.collector.name
+            interval_s = self._interval_s[name] = clock.real_seconds(runner.collector.interval_s)
             self._scheduler.add_job(
-                self._run, "interval", args=[runner], id=name, seconds=self._interval_s[name], next_run_time=now
+                self._run, "interval", args=[runner], id=name, seconds=interval_s, next_run_time=now
             )
         self._scheduler.add_listener(self._note_due, EVENT_JOB_SUBMITTED | EVENT_JOB_MAX_INSTANCES)
-        self._scheduler.add_job(self._watch, "interval", seconds=_WATCH_INTERVAL_S)
 
     def start(self) -> None:
         """Start; the first collection of each collector is at once."""
         self._scheduler.start()
 
-    def keep_pace(self) -> None:
-        """To be called every now and then: begin anew where the clock was put.
+    def look(self) -> None:
+        """To be called about once a second: tell who hangs, and begin anew where the clock was put.
 
         APScheduler goes by UTC. Put back by an hour, nothing would run for that hour.
         """
+        for runner in self._runners:
+            self._overdue(runner.collector.name, runner.overdue())
         apart_ns = self._clocks_apart_ns()
         if abs(apart_ns - self._apart_ns) > _STEP_NS:
             self._apart_ns = apart_ns
@@ -102,7 +104,3 @@ class Schedule:
         if left_out:
             self._missed(name, left_out)
         self._last_due[name] = due
-
-    def _watch(self) -> None:
-        for runner in self._runners:
-            self._overdue(runner.collector.name, runner.overdue())

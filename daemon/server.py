@@ -79,7 +79,6 @@ class Server:
         self._samples = SampleQueue(self.clock.now, self._should_exit, self.metrics.samples_dropped)
         self._last_turn_s = time.monotonic()
         self._turns = 0
-        self._turn_again_s = 0.0
         node = settings.node or socket.gethostname()
         store = open_store(settings, node, lambda: self.clock.now().wall_ns)
         engine = self._engine = store.engine
@@ -181,16 +180,12 @@ class Server:
         To wake for each of them would cost more than what is done with them.
         """
         self._should_exit.wait(turn_s)
-        self._schedule.keep_pace()
+        self._schedule.look()
         self._take_all()
-        if self._windows_wait():
+        if self._pause.active:  # nothing comes, and the daemon should cost nothing now
             self._last_turn_s = time.monotonic()
         else:
             self._turn()
-
-    def _windows_wait(self) -> bool:
-        """Whether windows stay open for what is still in the rings, during a pause and a moment after it."""
-        return self._pause.active or time.monotonic() < self._turn_again_s
 
     def _take_all(self) -> None:
         for sample, now in self._samples.take():
@@ -246,12 +241,10 @@ class Server:
         """Judge what has been sampled, write what has been judged, close everything."""
         self._control.stop()
         self.prober.stop()
-        windows_wait = self._windows_wait()
         self._pause.end()
         self._schedule.stop()
         self._take_all()
-        if not windows_wait:
-            self.pipeline.turn(self.clock.now())
+        self.pipeline.turn(self.clock.now())
         self.pipeline.flush(self.clock.now(), checkpoint=True)
         self._attribution.shutdown()
         self.profiling.stop()
@@ -311,8 +304,7 @@ class Server:
         return True
 
     def _release(self) -> None:
-        """Go on with sampling; the next turn waits until the rings have been read again."""
-        self._turn_again_s = time.monotonic() + self.clock.real_seconds(2 * self.settings.rings.interval_s)
+        """Go on with sampling."""
         self._schedule.resume()
         self.profiling.sampler.release()
 

@@ -1,6 +1,6 @@
 """What is kept of each ring, and what is shown of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +8,7 @@ from cyclewatch.collectors.records import CycleBatch
 from cyclewatch.daemon.metrics_state import RingState, StateCollector
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.daemon.watch import SeriesWatch
-from cyclewatch.detectors.windows import WindowCutter
+from cyclewatch.detectors.windows import Window, WindowCutter
 
 
 @dataclass
@@ -26,6 +26,14 @@ class RingTrack:
     torn: int = 0
     newest_ns: int = 0
     watches: dict[str, SeriesWatch] = field(default_factory=dict)
+
+    def close(self) -> Iterator[Window]:
+        """Windows of which every record has been read, oldest first; when nothing more comes, all of them.
+
+        By the reader's own account and not by the clock: rings that could not be read for a while, be it that sampling
+        was paused, lose nothing.
+        """
+        yield from self.cutter.close_all() if self.batch.over else self.cutter.close_until(self.batch.complete_ns)
 
     def place(self, *phase: str) -> str:
         """Where in the metrics: unique by their labels."""

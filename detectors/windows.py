@@ -1,6 +1,6 @@
 """Cutting the stream of cycles into windows of fixed length, per ring."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -83,19 +83,21 @@ class WindowCutter:
             self._open.setdefault(int(index), []).append(records[indexes == index])
         return int(len(records) - fresh.sum())
 
-    def close_until(self, now_ns: int) -> Iterator[Window]:
-        """Close every window that ended at or before `now_ns`, oldest first; empty ones are left out."""
-        end = now_ns // self._length_ns
-        for index in sorted(index for index in self._open if index < end):
+    def close_until(self, end_ns: int) -> Iterator[Window]:
+        """Close every window that ended at or before `end_ns`, oldest first; empty ones are left out."""
+        end = end_ns // self._length_ns
+        yield from self._close(index for index in self._open if index < end)
+        self.last_closed = max(self.last_closed, end - 1)
+
+    def close_all(self) -> Iterator[Window]:
+        """Close every window that has records, oldest first."""
+        yield from self._close(self._open)
+
+    def _close(self, indexes: Iterable[int]) -> Iterator[Window]:
+        for index in sorted(indexes):
             parts = self._open.pop(index)
             self.last_closed = index
             yield summarise(index, np.concatenate(parts))
-        self.last_closed = max(self.last_closed, end - 1)
-
-    @property
-    def has_open(self) -> bool:
-        """Whether records wait in a window that is not closed."""
-        return bool(self._open)
 
     def first_open_sequence(self) -> int | None:
         """Smallest sequence that is in an open window; None where none is open."""

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import Unit
 
 SECOND = 10**9
+LOOKS_NS = 3 * SECOND
+"""How far behind the present it is known that all records have been read."""
+
 WALL_NS = 1_800_000_000 * SECOND
 """UTC when the monotonic clock was 0."""
 
@@ -79,6 +83,7 @@ class Watched:
         self.metrics.state.quantities = known_quantities()
         self.writer = Transactions(self.engine, "node")
         self.units = []
+        self.batches: dict[str, CycleBatch] = {}
         self.lag = 0
         self.positions = self.history.ring_positions()
         self.board = Board()
@@ -99,10 +104,18 @@ class Watched:
         return Now(at_ns, WALL_NS + at_ns + self.jitter_ns)
 
     def take(self, sample: Sample, at_ns: int) -> None:
+        if isinstance(sample, CycleBatch):
+            self.batches[sample.ring.key] = replace(sample, records=sample.records[:0], lost=0, torn=0)
         self.pipeline.take(sample, self.now(at_ns))
 
+    def look_again(self, at_ns: int) -> None:
+        """Find nothing new in any ring, twice: by then all that ended some time ago has been read."""
+        for one in self.batches.values():
+            self.pipeline.take(replace(one, complete_ns=at_ns - LOOKS_NS, over=not one.alive), self.now(at_ns))
+
     def turn(self, at_ns: int) -> None:
-        """One turn; what it leaves is written, but for the last `lag` units."""
+        """One turn after the rings were looked at; what it leaves is written, but for the last `lag` units."""
+        self.look_again(at_ns)
         self.pipeline.turn(self.now(at_ns))
         self.write()
 
@@ -112,6 +125,7 @@ class Watched:
 
     def stop(self, at_ns: int) -> None:
         """Drain, as at the end of a daemon that is asked to stop."""
+        self.look_again(at_ns)
         self.pipeline.turn(self.now(at_ns))
         self.pipeline.flush(self.now(at_ns), checkpoint=True)
         self.lag = 0
@@ -139,6 +153,7 @@ def batch(
         "lost": 0,
         "torn": 0,
         "alive": alive,
+        "complete_ns": 0,
         **changes,
     }
     return CycleBatch(**values)

@@ -23,7 +23,7 @@ from cyclewatch.daemon.store.probes import ProbeHistory
 
 log = structlog.get_logger(__name__)
 
-_TICK_S = 1.0
+_TICK_S = 2.0
 _SETTLE_NS = 60 * 10**9
 """A daemon that has just started knows neither the load of the node nor what is suspected."""
 

@@ -28,7 +28,7 @@ from cyclewatch.detectors.costs.profile_cost import STRETCH_NS, ProfileCost, cyc
 log = structlog.get_logger(__name__)
 
 DURATIONS_MS = range(10, 10_001)
-_TICK_S = 1.0
+_TICK_S = 2.0
 _STATUS_NS = 15 * 10**9
 _NO_SERVER = "none"
 """In place of a target in metrics: other processes have names without end."""

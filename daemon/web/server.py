@@ -12,7 +12,7 @@ from starlette.applications import Starlette
 from cyclewatch.config.web import Web
 
 _STOP_TIMEOUT_S = 5.0
-_TICK_S = 0.5
+_TICK_S = 1.0
 
 
 class WebError(Exception):

@@ -1,6 +1,7 @@
 import itertools
 import json
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,40 @@ def test_each_reading_goes_on_where_the_one_before_stopped(world: World) -> None
     (second,) = world.batches()
     assert [*first.records["sequence"], *second.records["sequence"]] == [1, 2, 3, 4, 5]
     assert second.next_sequence == 6
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_batch_calls_complete_is_complete(world: World, seed: int) -> None:
+    """Whatever is written between the looks: nothing that ended before comes afterwards, however late it is written."""
+    chance = random.Random(seed)
+    ring = world.ring(capacity=4096)
+    now_ns, complete_ns = NOW.monotonic_ns, 0
+    for look in range(60):
+        looked_ns = now_ns
+        for _ in range(chance.choice((0, 0, 1, 2, 30))):
+            now_ns += chance.randint(1, 200_000_000)
+            ring.write(rings.payload(end_ns=now_ns - chance.randint(0, 90_000_000)))
+        now_ns += chance.randint(1, 3 * SECOND)
+        (batch,) = world.batches(Now(now_ns, 0))
+        assert (batch.records["end_ns"] > complete_ns).all()
+        complete_ns = batch.complete_ns
+        assert complete_ns == (looked_ns - 100_000_000 if look else 0)
+
+
+def test_a_look_that_leaves_records_over_completes_nothing(world: World) -> None:
+    """As after minutes in which nobody read; a second look that empties the ring tells when the first one was."""
+    world.ring(records=70_000, capacity=2**17)
+    looks = [NOW.monotonic_ns + number * SECOND for number in range(4)]
+    told = [one.complete_ns for at_ns in looks for one in world.batches(Now(at_ns, 0))]
+    assert told[:2] == [0, 0]
+    assert looks[0] < told[2] < looks[1] < told[3] < looks[2]
+
+
+def test_the_last_batch_of_a_server_that_has_ended_is_marked(world: World) -> None:
+    """Once a look after its end found nothing, and held nothing back."""
+    world.ring(records=3, pid=2**22 + 1)
+    batches = [one for _ in range(4) for one in world.batches()]
+    assert [(len(one.records), one.over) for one in batches] == [(2, False), (1, False), (0, True), (0, True)]
 
 
 def test_a_remembered_place_is_where_reading_begins(world: World) -> None:
@@ -235,8 +270,8 @@ def test_what_is_left_in_a_deleted_ring_is_read(world: World) -> None:
     world.batches()
     ring.write()
     ring.path.unlink()
-    (batch,) = world.batches()
-    assert list(batch.records["sequence"]) == [3]
+    batches = world.batches()
+    assert [(list(one.records["sequence"]), one.over) for one in batches] == [([3], False), ([4], True)]
     assert world.batches() == []
     assert world.discovery.schedulers() == ()
     assert psutil.Process().num_fds() == before + 1  # the writer's
@@ -251,7 +286,7 @@ def test_a_ring_made_anew_under_the_same_name_is_read_from_its_beginning(world: 
     old.unlink()
     world.ring(records=6)
     batches = world.batches()
-    assert [list(one.records["sequence"]) for one in batches] == [[3], [1, 2, 3, 4, 5]]
+    assert [list(one.records["sequence"]) for one in batches] == [[3], [], [1, 2, 3, 4, 5]]
 
 
 def test_a_directory_that_vanishes_and_comes_back(world: World) -> None:

@@ -70,6 +70,7 @@ def test_a_publisher_that_began_anew_waits_for_what_the_server_says(watched: Wat
     watched.take(batch(cycles(20, first_end_ns=17 * SECOND), PASSES), 17 * SECOND)
     watched.turn(30 * SECOND)
     watched.take(batch(cycles(0), PASSES, alive=False), 31 * SECOND)
+    watched.turn(31 * SECOND)
     watched.take(batch(cycles(20, first_end_ns=32 * SECOND), PASSES), 32 * SECOND)
     assert watched.pipeline._rings == {}
     known(watched, 33 * SECOND)

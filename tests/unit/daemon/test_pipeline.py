@@ -9,7 +9,6 @@ from sqlalchemy import delete, update
 from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
-from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.records import ForwardMode, Reading, RecordKind, Records, RingCounters, ServerIdentity
 from cyclewatch.config.settings import Detection, Settings
 from cyclewatch.daemon.store import models
@@ -106,7 +105,7 @@ def test_implausible_records_are_counted_and_left_out(watched: Watched, field: s
     watched.take(batch(records), SECOND)
     watched.turn(10 * SECOND)
     assert value(watched, "cyclewatch_records_refused_total", reason="implausible") == 1
-    assert not watched.pipeline._rings["1-100-7"].cutter.has_open
+    assert watched.pipeline._rings["1-100-7"].cutter.first_open_sequence() is None
 
 
 def test_records_that_come_after_their_window_are_counted(watched: Watched) -> None:
@@ -114,6 +113,18 @@ def test_records_that_come_after_their_window_are_counted(watched: Watched) -> N
     watched.turn(10 * SECOND)
     watched.take(batch(cycles(5, first_sequence=21)), 11 * SECOND)
     assert value(watched, "cyclewatch_records_refused_total", reason="late") == 5
+
+
+def test_windows_wait_for_rings_that_could_not_be_read(watched: Watched) -> None:
+    """A collector that hangs for ten minutes, or a pause: nothing comes too late."""
+    watched.take(batch(cycles(20), complete_ns=SECOND), 2 * SECOND)
+    for second in range(3, 600):
+        watched.pipeline.turn(watched.now(second * SECOND))
+    watched.take(batch(cycles(5, first_end_ns=4 * SECOND, first_sequence=21)), 600 * SECOND)
+    watched.stop(605 * SECOND)
+    (row,) = watched.rows(models.WindowRow)
+    assert row.count == 25
+    assert not value(watched, "cyclewatch_records_refused_total", reason="late")
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -331,7 +342,7 @@ def test_a_probe_is_shown_until_the_next_one_is_due(watched: Watched) -> None:
 
 def test_a_checkpoint_holds_the_place_of_the_first_record_that_is_not_judged(watched: Watched) -> None:
     """Records of an open window are read again after a restart."""
-    watched.take(batch(cycles(800, spacing_ns=10_000_000)), 8 * SECOND)
+    watched.take(batch(cycles(800, spacing_ns=10_000_000), complete_ns=6 * SECOND), 8 * SECOND)
     watched.pipeline.turn(watched.now(8 * SECOND))
     watched.pipeline.flush(watched.now(8 * SECOND), checkpoint=True)
     watched.write()
@@ -365,7 +376,7 @@ def test_windows_keep_their_place_on_the_clock_of_the_ring(watched: Watched) -> 
 def test_after_the_clock_was_set_windows_are_placed_by_the_present_one(watched: Watched) -> None:
     """The server began while the machine's clock was years off."""
     ring = ring_identity(wall_ns=WALL_NS - 10**17)
-    watched.pipeline.take(batch(cycles(20), ring), Now(SECOND, WALL_NS + SECOND))
+    watched.take(batch(cycles(20), ring), SECOND)
     watched.stop(10 * SECOND)
     (row,) = watched.rows(models.WindowRow)
     assert row.start_ns == WALL_NS

@@ -110,6 +110,7 @@ def test_the_board_hears_of_the_baseline(watched: Watched) -> None:
     (view,) = watched.board.ranks()
     assert view.settled
     watched.take(batch(cycles(0), replay.ring, alive=False, next_sequence=replay.next_sequence), 10**12)
+    watched.turn(10**12)
     assert watched.board.ranks() == ()
 
 

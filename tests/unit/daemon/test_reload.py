@@ -180,8 +180,8 @@ class Service:
 
     def configure(self, extra: str = "") -> None:
         self.config.write_text(
-            f"state_dir = '{self.state}'\n[rings]\ndirectory = '{self.state.parent}/rings'\n[web]\nport = 0\n"
-            f"[windows]\nlength_s = 1.0\n[gpu]\nenabled = false\n[host]\nenabled = false\n{extra}"
+            f"state_dir = '{self.state}'\n[rings]\ndirectory = '{self.state.parent}/rings'\ninterval_s = 0.5\n"
+            f"[web]\nport = 0\n[windows]\nlength_s = 1.0\n[gpu]\nenabled = false\n[host]\nenabled = false\n{extra}"
         )
 
     @contextlib.contextmanager
