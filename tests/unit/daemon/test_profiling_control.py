@@ -159,6 +159,7 @@ def _daemon(tmp_path: Path, directory: Path) -> Iterator[Daemon]:
     daemon.thread.start()
     torch = Torch(directory)
     until(daemon.server.profiling.sampler.channel.processes)
+    until(lambda: daemon.server._turns)  # it answers questions by then
     yield daemon
     torch.close()
     daemon.server.stop()
