@@ -34,7 +34,7 @@ test: $(VENV)/stamp ## run every test; builds the SGLang environments when it ca
 	-$(MAKE) sglang-env
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit --numprocesses=2
 	$(BIN)/python -m pytest tests/integration -m "not sglang and not story" --numprocesses=2 --dist=loadfile
-	$(BIN)/python -m pytest tests/integration -m "sglang and not story"
+	$(BIN)/python -m pytest tests/integration -m "sglang and not story" --durations=0 --durations-min=5
 
 coverage: $(VENV)/stamp ## run the unit tests again, twice as slowly, and tell what they do not reach
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit --numprocesses=2 --cov --cov-report=term --cov-fail-under=85

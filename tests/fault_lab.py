@@ -196,6 +196,8 @@ class FaultLab:
             now_ns = time.time_ns()
             evidence = self.evidence_across((max(self._rest_ns, began_ns - _BEFORE_NS), began_ns), (began_ns, now_ns))
             parts = split(evidence.before, evidence.after)
+            if not parts:
+                raise
             told = [(one.kind, one.share, one.evidence) for one in causes(evidence, parts)]
             slower = sum(part.after_us for part in parts) / sum(part.before_us for part in parts) - 1
             print(f"not found by the daemon; from when it began, decodes {slower:+.0%}: {told}")

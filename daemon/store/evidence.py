@@ -26,7 +26,7 @@ from cyclewatch.detectors.watching.shift_watch import Kind
 
 _CYCLES_NS = 600 * 10**9
 _READINGS_NS = 300 * 10**9
-_LEAST_NS = 20 * 10**9
+_LEAST_NS = 15 * 10**9
 _EVENT_MARGIN_NS = 120 * 10**9
 _EVENTS_MAX = 50
 _PROFILE_AGE_NS = 86_400 * 10**9
@@ -48,7 +48,7 @@ def evidence_of(
     Cycles are those of up to ten minutes on either side, readings those of five. While a server was down, for an update
     of the driver or of the node, nothing was measured: what changed in that time may be behind a regression that begins
     when the server is back, however long it took. So what came before ends with the last window before it. It begins
-    after the last change of the series before this one, and is 20 s long at least.
+    after the last change of the series before this one, and is 15 s long at least.
 
     What happened before all of it cannot be behind the difference: least of all what the server was started with.
     """

@@ -121,9 +121,11 @@ def stopped(growth: Growth, readings: Readings, graph: CausalGraph) -> Candidate
 
 
 def _queued_us(growth: Growth, readings: Readings) -> float | None:
-    """How much longer the scheduler's thread waited for a CPU, in a cycle; None where that was not read."""
+    """How much longer the scheduler's thread waited for a CPU, in a cycle; None where that was not read.
+
+    Surely or not: where the time before was restless too, a stop is no better explanation than the wait is.
+    """
     changes = [change for _, change in readings.of(_RUN_QUEUE)]
     if not changes:
         return None
-    lost_us = [one.after * growth.after_us - one.before * growth.before_us for one in changes if one.sure]
-    return max((0.0, *lost_us))
+    return max(0.0, *(one.after * growth.after_us - one.before * growth.before_us for one in changes))

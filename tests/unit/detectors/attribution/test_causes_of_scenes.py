@@ -198,6 +198,23 @@ def test_a_process_that_is_stopped_is_off_the_cpu_in_all_stages() -> None:
     assert kinds(slower(CPU_SERVER, alike, still[:1], on_cpu=on_cpu))[0] == "stage_launch_blocked"
 
 
+def test_a_wait_for_a_cpu_that_is_not_sure_is_no_stop_either() -> None:
+    """What ended right before the change had made the thread wait too; only the stage is known then."""
+    at_ns = BEGAN_NS + np.arange(-5, 24) * 2 * 10**9
+    readings = (
+        replace(
+            _scheduler("host.run_queue_wait_ratio", 0, 0),
+            at_ns=at_ns,
+            values=np.array([0.6, 0.6, *[0.01] * 3, *[0.66] * 24]),
+        ),
+        _scheduler("host.major_faults_per_s", 0.1, 0.1),
+        trace("host.pressure_ratio", 0.01, 0.01, noise=0.1, resource="io", kind="some"),
+        trace("host.cpu_mode_ratio", 0.0, 0.0, mode="steal"),
+    )
+    alike = {place: 2.0 * time for place, time in enumerate(CPU_SERVER)}
+    assert kinds(slower(CPU_SERVER, alike, readings, on_cpu=(1.0, 1 / 3))) == ["stage_launch_blocked"]
+
+
 def test_a_stop_beside_a_wait_for_a_cpu_has_what_the_wait_leaves() -> None:
     """The run queue tells its part exactly; the pressure on CPUs is the same wait once more."""
     readings = (
