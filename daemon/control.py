@@ -17,6 +17,7 @@ from typing import Any
 _NAME = "control.sock"
 _QUESTION_BYTES_MAX = 4096
 _ANSWER_WAIT_S = 300.0
+_TAKE_BACK_WAIT_S = 5.0
 _MODE = 0o600
 
 Answer = Mapping[str, Any]
@@ -103,7 +104,7 @@ def _replied(line: bytes, answer: Callable[[Mapping[str, Any]], Answer]) -> Answ
 
 @contextlib.contextmanager
 def asked(directory: Path, question: Mapping[str, Any]) -> Iterator[Answer]:
-    """The daemon's answer to a question; what it names may be used inside the context.
+    """The daemon's answer to a question; what it names may be used inside the context, and is given back at its end.
 
     Raises:
         NoDaemonError: no daemon runs with this state directory.
@@ -126,7 +127,13 @@ def asked(directory: Path, question: Mapping[str, Any]) -> Iterator[Answer]:
         answer = json.loads(line)
         if "error" in answer:
             raise ControlError(answer["error"])
-        yield answer
+        try:
+            yield answer
+        finally:
+            with contextlib.suppress(OSError):  # gone with the daemon
+                connection.settimeout(_TAKE_BACK_WAIT_S)
+                connection.shutdown(socket.SHUT_WR)
+                connection.recv(1)  # it ends when what was given has been taken back
 
 
 @contextlib.contextmanager

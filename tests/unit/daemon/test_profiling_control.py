@@ -46,7 +46,11 @@ def _done() -> list[Mapping[str, Any]]:
 
 @pytest.fixture(name="control")
 def _control(directory: Path, done: list[Mapping[str, Any]]) -> Iterator[ControlServer]:
-    control = ControlServer(directory, echo, done.append)
+    def slowly(answer: Mapping[str, Any]) -> None:
+        time.sleep(0.2)
+        done.append(answer)
+
+    control = ControlServer(directory, echo, slowly)
     control.start()
     yield control
     control.stop()
@@ -65,7 +69,7 @@ def test_a_question_is_answered_and_what_it_gave_is_kept_until_the_asker_is_done
     with asked(directory, {"do": "x"}) as answer:
         assert answer == {"question": {"do": "x"}}
         assert done == []
-    until(lambda: done == [answer])
+    assert done == [answer]
 
 
 def test_a_refusal_is_an_error(directory: Path, control: ControlServer) -> None:
