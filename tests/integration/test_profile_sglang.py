@@ -133,7 +133,7 @@ def test_a_profile_that_start_profile_takes_the_place_of_is_known_as_such(
         assert asking.returncode == 1
         again = [*COMMAND, "profile", "--config", str(daemon.config)]
         # The file of the other one is there before all of it is written: until then the next goes the same way.
-        daemon.wait_for(lambda: subprocess.run(again, check=False, timeout=60).returncode == 0, 90, "profiled again")
+        daemon.wait_for(lambda: subprocess.run(again, check=False, timeout=60).returncode == 0, 240, "profiled again")
 
 
 def test_an_unmodified_pytorch_program_is_sampled_by_its_pid(daemon: Daemon, channel: Path) -> None:
