@@ -110,7 +110,7 @@ class ForwardPassCollector:
             if target not in with_ring
         }
         for key in [key for key in self._publishers if key[0] not in addresses]:
-            yield _batch(key[0], self._publishers[key], _records([], now), now, alive=False, over=True)
+            yield _batch(key[0], self._publishers[key], _records([], now), now, alive=False)
             self._publishers.pop(key).subscription.close()
         if not addresses:
             yield NoData("no server without a ring is known to publish forward-pass metrics")
@@ -218,7 +218,6 @@ def _batch(
     now: Now,
     *,
     alive: bool,
-    over: bool = False,
     lost: int = 0,
     refused: int = 0,
 ) -> CycleBatch:
@@ -233,7 +232,7 @@ def _batch(
         torn=refused,
         alive=alive,
         complete_ns=now.monotonic_ns,  # what comes from now on, ends from now on
-        over=over or not alive,
+        over=not alive,
     )
 
 

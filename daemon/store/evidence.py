@@ -277,8 +277,7 @@ def _first_window_ns(connection: Connection, stretch: Stretch, rank: str, phase:
             *stretch.runs(),
             WindowRow.rank == rank,
             WindowRow.phase == phase,
-            WindowRow.start_ns >= stretch.from_ns,
-            WindowRow.start_ns < stretch.to_ns,
+            stretch.holds(WindowRow.start_ns),
         )
     )
     return connection.execute(query).scalar() or 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, Select, func, select, true
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, true
 from sqlalchemy.orm import InstrumentedAttribute
 
 from cyclewatch.collectors.records import NODE, STAGES
@@ -48,6 +48,10 @@ class Stretch:
             self.on_node(RunRow.node),
         )
 
+    def holds(self, column: InstrumentedAttribute[int]) -> ColumnElement[bool]:
+        """What holds of an instant in it."""
+        return and_(column >= self.from_ns, column < self.to_ns)
+
     def is_of_same_server(self, other: "Stretch") -> bool:
         """Whether both are of one server, as far as is known."""
         return self.target == other.target and self.node == other.node
@@ -60,11 +64,7 @@ class Stretch:
 def ranks_in(connection: Connection, stretch: Stretch) -> set[str]:
     """All ranks that ran in a stretch."""
     # By time alone, for which there is an index: with the run, the database would walk through all of its windows.
-    seen = (
-        select(WindowRow.run_id, WindowRow.rank)
-        .where(WindowRow.start_ns >= stretch.from_ns, WindowRow.start_ns < stretch.to_ns)
-        .distinct()
-    )
+    seen = select(WindowRow.run_id, WindowRow.rank).where(stretch.holds(WindowRow.start_ns)).distinct()
     runs = set(connection.execute(select(RunRow.id).where(*stretch.runs())).scalars())
     return {rank for run_id, rank in connection.execute(seen) if run_id in runs}
 
@@ -90,8 +90,7 @@ def cycles_in(
             *stretch.runs(),
             WindowRow.rank.in_(ranks),
             WindowRow.phase == phase,
-            WindowRow.start_ns >= stretch.from_ns,
-            WindowRow.start_ns < stretch.to_ns,
+            stretch.holds(WindowRow.start_ns),
         )
         .group_by(WindowRow.rank, WindowRow.bucket)
         .order_by(WindowRow.rank, WindowRow.bucket)
@@ -121,8 +120,7 @@ def levels_in(connection: Connection, rank: str, phase: str, before: Stretch, af
                 *stretch.runs(),
                 LevelRow.rank == rank,
                 LevelRow.phase == phase,
-                LevelRow.start_ns >= stretch.from_ns,
-                LevelRow.start_ns < stretch.to_ns,
+                stretch.holds(LevelRow.start_ns),
             )
             .order_by(LevelRow.start_ns)
         )
