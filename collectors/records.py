@@ -1,7 +1,7 @@
 """What flows: the records of the ring, and the samples that collectors give."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import Any
@@ -48,6 +48,17 @@ STAGES = ("schedule", "input", "launch", "wait", "result", "rest")
 
 Records = npt.NDArray[np.void]
 """Records of one ring, shape (n,), dtype `RECORD`, in order of sequence."""
+
+
+def joined(parts: Sequence[Records]) -> Records:
+    """Records of one dtype, one part after the other.
+
+    As plain bytes: NumPy copies structures field by field, which takes 20 times as long. `compress` and `take` do not.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    plain = np.dtype((np.void, parts[0].dtype.itemsize))
+    return np.concatenate([part.view(plain) for part in parts]).view(parts[0].dtype)
 
 
 class RecordKind(IntEnum):

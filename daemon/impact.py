@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from cyclewatch.collectors.discovery import Discovery
-from cyclewatch.collectors.records import RECORD, Records
+from cyclewatch.collectors.records import RECORD, Records, joined
 from cyclewatch.collectors.ring import RingError, RingReader
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.control import asked
@@ -65,7 +65,7 @@ def measure(settings: Settings, pairs: int, seconds: float, told: Callable[[str]
             RankImpact(
                 discovery.note(reader.identity),
                 reader.identity.rank,
-                tuple(impacts(np.concatenate(parts), measured)),
+                tuple(impacts(joined(parts), measured)),
             )
             for reader, parts in zip(readers, records, strict=True)
         ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from cyclewatch.collectors.records import STAGES, RecordKind, Records
+from cyclewatch.collectors.records import STAGES, RecordKind, Records, joined
 from cyclewatch.detectors.phases import Floats, Integers, Phase, judged, load_buckets, phase_by_number, phases_of
 from cyclewatch.detectors.statistics.sketch import sketch_of
 
@@ -80,7 +80,7 @@ class WindowCutter:
         indexes = (records["end_ns"] // np.uint64(self._length_ns)).astype(np.int64)
         fresh = indexes > self.last_closed
         for index in np.unique(indexes[fresh]):
-            self._open.setdefault(int(index), []).append(records[indexes == index])
+            self._open.setdefault(int(index), []).append(records.compress(indexes == index))
         return int(len(records) - fresh.sum())
 
     def close_until(self, end_ns: int) -> Iterator[Window]:
@@ -97,7 +97,7 @@ class WindowCutter:
         for index in sorted(indexes):
             parts = self._open.pop(index)
             self.last_closed = index
-            yield summarise(index, np.concatenate(parts))
+            yield summarise(index, joined(parts))
 
     def first_open_sequence(self) -> int | None:
         """Smallest sequence that is in an open window; None where none is open."""
@@ -113,7 +113,7 @@ def summarise(index: int, records: Records, *, sketches: bool = True) -> Window:
     cells: list[CellWindow] = []
     for number in np.unique(numbers[usable]):
         phase = phase_by_number(int(number))
-        chosen = records[usable & (numbers == number)]
+        chosen = records.compress(usable & (numbers == number))
         cycles[phase] = chosen
         cells.extend(cells_of(phase, chosen, sketches=sketches))
     is_cycle = (kind == RecordKind.CYCLE) | (kind == RecordKind.FLAGGED)

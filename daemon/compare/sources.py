@@ -5,13 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from sqlalchemy import Engine, select
 
 from cyclewatch.collectors.profiles.read import read_profile
 from cyclewatch.collectors.profiles.records import Profile, ProfileError
 from cyclewatch.collectors.profiles.unpack import Limits, unpacked
-from cyclewatch.collectors.records import Records, RingIdentity
+from cyclewatch.collectors.records import Records, RingIdentity, joined
 from cyclewatch.collectors.ring import MAGIC, RingError, RingReader
 from cyclewatch.collectors.suspicion_records import SuspicionReport
 from cyclewatch.collectors.suspicion_report import (
@@ -221,7 +220,7 @@ def _ring(path: Path, label: str) -> CyclesSource:
         try:
             # Twice, since the newest record is given out at the second look only.
             parts = [reader.read(reader.capacity).records for _ in range(2)]
-            return CyclesSource(label, reader.identity, np.concatenate(parts))
+            return CyclesSource(label, reader.identity, joined(parts))
         finally:
             reader.close()
     except OSError as error:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cyclewatch.collectors.records import RECORD, CycleFlag, RecordKind, Records, RingIdentity
+from cyclewatch.collectors.records import RECORD, CycleFlag, RecordKind, Records, RingIdentity, joined
 from cyclewatch.daemon.store.unit import Run
 from cyclewatch.detectors.costs.profile_cost import touched
 
@@ -76,7 +76,7 @@ class Board:
             for stretch in self._stretches:
                 if stretch.target == run.target:
                     records = _marked(records, stretch)
-            cycles = records[records["kind"] == RecordKind.CYCLE]
+            cycles = records.compress(records["kind"] == RecordKind.CYCLE)
             if len(cycles):
                 newest_ns = int(cycles["end_ns"].max())
                 rank.view = replace(rank.view, last_cycle_ns=newest_ns, queue=int(cycles["queue_length"][-1]))
@@ -105,12 +105,16 @@ class Board:
         with self._lock:
             return tuple(rank.view for rank in self._ranks.values())
 
+    def suspected(self, now_ns: int) -> bool:
+        """Whether any series of any rank is under suspicion (`now_ns`: monotonic)."""
+        return any(rank.suspected(now_ns) for rank in self.ranks())
+
     def records(self, key: str) -> Records:
         """The cycles of a ring in the last minutes, in the order of their reading; columns as in `RECORD`."""
         with self._lock:
             rank = self._ranks.get(key)
             parts = list(rank.cycles) if rank else []
-        return np.concatenate([np.zeros(0, _COMPACT), *parts])
+        return joined(parts) if parts else np.zeros(0, _COMPACT)
 
     def begin(self, target: str, at_ns: int) -> Stretch:
         """From `at_ns` on a server is being profiled, until `end`."""
