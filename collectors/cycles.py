@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.host.held import HeldFile
 from cyclewatch.collectors.procfs import FormatError, parse_stat
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import CycleBatch, Failure, NoData, RingCounters, RingIdentity, Sample
@@ -75,10 +76,17 @@ class _Ring:
     reader: RingReader
     target: str
     counters: RingCounters = field(default_factory=RingCounters)
+    stat: HeldFile | None = None
     cut_off: bool = False
     ended_ns: int | None = None
     complete_ns: int = 0
     _emptied_ns: int | None = None
+
+    def close(self) -> None:
+        """Close the files."""
+        self.reader.close()
+        if self.stat is not None:
+            self.stat.close()
 
     def looked(self, now_ns: int, *, more: bool) -> None:
         """Note a look, and whether it left some over."""
@@ -246,8 +254,9 @@ class CyclesCollector:
                 # Another namespace, where only the heartbeat can tell; before the first one, the ring's beginning.
                 heard_ns = max(ring.counters.heartbeat_ns, identity.monotonic_ns)
                 return now.monotonic_ns - heard_ns < SILENT_NS
-            stat = (self._proc / str(identity.pid) / "stat").read_bytes()
-            return str(parse_stat(stat).start_ticks) == start_ticks
+            if ring.stat is None:
+                ring.stat = HeldFile(self._proc / str(identity.pid) / "stat")
+            return str(parse_stat(ring.stat.read()).start_ticks) == start_ticks
         except (OSError, FormatError):
             return False
 
@@ -262,7 +271,7 @@ class CyclesCollector:
         if ring is not None:
             if not ring.reader.unlinked():
                 self._resume[key] = ring.reader.next_sequence  # it may come back: a failing disk, a mount
-            ring.reader.close()
+            ring.close()
             self._discovery.forget(key)
 
     def _drop_all(self) -> None:
