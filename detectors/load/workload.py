@@ -9,7 +9,7 @@ model compares like with like where it has seen the load, and says nothing where
 far longer or shorter contexts than ever, until that load too has been learned.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -117,7 +117,7 @@ class WorkloadModel:
         self.coefficients = tuple(costs.cost.tolist())
         self.covariance = tuple(tuple(line) for line in costs.covariance.tolist())
         self.seen = tuple(zip(design.min(axis=0).tolist(), design.max(axis=0).tolist(), strict=True))
-        contexts = [row.kv_tokens / max(row.batch_size, 1) for row in rows]
+        contexts = [_context(row) for row in rows]
         self.contexts = (min(contexts), max(contexts))
         self.offset_sigma = costs.offset_sigma
         residual = log_ns - self._log_bound(design) - costs.window[window]
@@ -135,31 +135,31 @@ class WorkloadModel:
 
     def residual(self, row: Row) -> float | None:
         """Log of measured over expected of a row; None where its load is not known."""
-        offset = self.offsets.get(self._cell_of(row))
+        offset = self.offsets.get(self._cells_of([row])[0])
         return None if offset is None else row.log_ns - float(self._log_bound(self._design_of(row))[0]) - offset
 
-    def learn(self, cells: Iterable[CellWindow], windows: int, level: float) -> None:
+    def learn(self, cells: Sequence[CellWindow], windows: int, level: float) -> None:
         """Learn the offset of loads that were not in the reference, from their first `windows` windows.
 
         `level` is how far the series runs from its reference at present (a log): it must not go into the
         offset. It is shrunk by what the windows' noise may have made of it, the less, the less the coefficients are
         sure of this load.
         """
-        for row in map(Row.of, cells):
-            cell = self._cell_of(row)
-            if cell in self.offsets or len(self.offsets) >= _CELLS_MAX:
+        for key, cell in zip(self._cells_of(cells), cells, strict=True):
+            if key in self.offsets or len(self.offsets) >= _CELLS_MAX:
                 continue
-            seen = self.learning.setdefault(cell, [])
+            row = Row.of(cell)
+            seen = self.learning.setdefault(key, [])
             design = self._design_of(row)
             seen.append(row.log_ns - float(self._log_bound(design)[0]) - level)
             if len(seen) < max(windows, _CELL_WINDOWS_MIN):
                 continue
-            values = np.array(self.learning.pop(cell))
+            values = np.array(self.learning.pop(key))
             share = design[0] / np.exp(self._log_bound(design)[0])
             prior = self.offset_sigma**2 + float(share @ np.array(self.covariance) @ share)
             noise = long_run_sigma(values - np.median(values)) ** 2 / len(values)
-            self.offsets[cell] = float(np.median(values)) * prior / (prior + noise)
-            self.offset_windows[cell] = len(values)
+            self.offsets[key] = float(np.median(values)) * prior / (prior + noise)
+            self.offset_windows[key] = len(values)
 
     def log_ratio(self, records: Records) -> tuple[Floats, Bools]:
         """log(measured / expected) of each record and whether its load is known, both of shape (n,)."""
@@ -204,8 +204,10 @@ class WorkloadModel:
         cells: Integers = buckets + _BAND * np.where(context < low, -1, np.where(context > high, beyond, 0))
         return cells
 
-    def _cell_of(self, row: Row) -> int:
-        return int(self._cells(np.array([row.bucket]), np.array([row.kv_tokens / max(row.batch_size, 1)]))[0])
+    def _cells_of(self, loads: Sequence[Row] | Sequence[CellWindow]) -> list[int]:
+        buckets, contexts = np.array([load.bucket for load in loads]), np.array([_context(load) for load in loads])
+        cells: list[int] = self._cells(buckets, contexts).tolist()
+        return cells
 
     def _design(self, *load: Floats) -> Floats:
         """Features, shape (n, p), of load in the order of `FEATURES`."""
@@ -255,6 +257,11 @@ class WorkloadModel:
             contexts=(state["contexts"][0], state["contexts"][1]),
             offset_sigma=state["offset_sigma"],
         )
+
+
+def _context(load: Row | CellWindow) -> float:
+    """Cached tokens of a request."""
+    return load.kv_tokens / max(load.batch_size, 1)
 
 
 @lru_cache(maxsize=64)

@@ -5,7 +5,7 @@ that can be saved and restored, so that a restarted daemon comes to the same ver
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from cyclewatch.collectors.records import Records
 from cyclewatch.detectors.load.load_rows import Row, load_of, rows_of
 from cyclewatch.detectors.load.workload import WorkloadModel
 from cyclewatch.detectors.phases import Floats, Phase
-from cyclewatch.detectors.statistics.robust import autocorrelation
+from cyclewatch.detectors.statistics.robust import autocorrelation, quantiles
 from cyclewatch.detectors.watching.decision import Parameters
 from cyclewatch.detectors.watching.deployment import Pace, Reference
 from cyclewatch.detectors.watching.level_watch import Level, LevelWatch
@@ -80,7 +80,7 @@ class SeriesDetector:
         """The level taken as normal at present: log of measured over expected, about 0 until a change was confirmed."""
         return self._levels.shifts.level
 
-    def update(self, at_ns: int, cycles: Records, cells: Iterable[CellWindow]) -> Verdict:
+    def update(self, at_ns: int, cycles: Records, cells: Sequence[CellWindow]) -> Verdict:
         """Take the judged cycles of the window that starts at `at_ns` (UTC); windows must come in order of time."""
         if at_ns <= self._last_ns:
             return Verdict(reason="window out of order")
@@ -154,7 +154,7 @@ class SeriesDetector:
         values: Floats = ratio[known]
         if not len(values):
             return _unknown(at_ns, len(cycles))
-        low, median, high, tail = np.quantile(values, (0.25, 0.5, 0.75, _TAIL_QUANTILE))
+        low, median, high, tail = quantiles(values, (0.25, 0.5, 0.75, _TAIL_QUANTILE))
         r = autocorrelation(np.clip(values, low, high) - median)
         effective = len(values) * (1 - r) / (1 + r)
         return Level(
@@ -169,7 +169,7 @@ class SeriesDetector:
             doubt=self.model.doubt(load_of(cycles)),
         )
 
-    def _learn_loads(self, cells: Iterable[CellWindow]) -> None:
+    def _learn_loads(self, cells: Sequence[CellWindow]) -> None:
         self.model.learn(cells, self.parameters.reference_windows // 2, self.level)
 
     def state(self) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def test_far_longer_or_shorter_contexts_are_another_load_until_learned() -> None
         assert model.log_ratio(cycles(1, 10_000_000, batch_size=8, kv_tokens=int(most * factor)))[1][0] == expected
     far = cycles(20, 10_000_000, batch_size=8, kv_tokens=int(most * 4))
     for _ in range(5):
-        model.learn(cells_of(Phase.DECODE, far), 5, 0.1)
+        model.learn(list(cells_of(Phase.DECODE, far)), 5, 0.1)
     ratio, known = model.log_ratio(far)
     assert known.all()
     assert np.median(ratio) == pytest.approx(0.1, abs=1e-6)
@@ -183,15 +183,15 @@ def test_a_bucket_learned_later_is_pinned_and_shrunk_by_its_noise() -> None:
     random = np.random.default_rng(2)
     model = _fitted(_reference(6))
     for _ in range(60):
-        model.learn(cells_of(Phase.DECODE, cycles(50, 11_000_000, batch_size=28, kv_tokens=28_000)), 60, 0.0)
+        model.learn(list(cells_of(Phase.DECODE, cycles(50, 11_000_000, batch_size=28, kv_tokens=28_000))), 60, 0.0)
     pinned = model.offsets[28]
-    model.learn(cells_of(Phase.DECODE, cycles(50, 99_000_000, batch_size=28, kv_tokens=28_000)), 60, 0.0)
+    model.learn(list(cells_of(Phase.DECODE, cycles(50, 99_000_000, batch_size=28, kv_tokens=28_000))), 60, 0.0)
     assert model.offsets[28] == pinned
     noisy = _fitted(_reference(6))
     expected = FIXED_NS + 28 * (REQUEST_NS + 1000 * TOKEN_NS)
     values = np.exp(random.normal(0.01, 0.02, 60)) * expected
     for value in values:
-        noisy.learn(cells_of(Phase.DECODE, cycles(50, int(value), batch_size=28, kv_tokens=28_000)), 60, 0.0)
+        noisy.learn(list(cells_of(Phase.DECODE, cycles(50, int(value), batch_size=28, kv_tokens=28_000))), 60, 0.0)
     assert abs(noisy.offsets[28]) < 0.01
 
 
@@ -266,7 +266,7 @@ def test_scaling_all_times_moves_no_ratio(factor: float, seed: int) -> None:
 def test_state_goes_through_json_and_back() -> None:
     """Fitted, with loads half learned: the same model."""
     model = _fitted(_reference(9))
-    model.learn(cells_of(Phase.DECODE, cycles(20, 9_000_000, batch_size=100, kv_tokens=10**6)), 10, 0.0)
+    model.learn(list(cells_of(Phase.DECODE, cycles(20, 9_000_000, batch_size=100, kv_tokens=10**6))), 10, 0.0)
     assert WorkloadModel.from_state(json.loads(json.dumps(model.state()))) == model
     empty = WorkloadModel(Phase.EXTEND)
     assert WorkloadModel.from_state(json.loads(json.dumps(empty.state()))) == empty

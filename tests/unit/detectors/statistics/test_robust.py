@@ -7,6 +7,7 @@ from cyclewatch.detectors.statistics.robust import (
     autocorrelation,
     long_run_sigma,
     nonnegative_least_squares,
+    quantiles,
     robust_sigma,
 )
 
@@ -64,3 +65,8 @@ def test_least_squares_never_gives_a_negative_coefficient() -> None:
     found = nonnegative_least_squares(design, 10.0 - np.arange(10.0))
     assert found[1] == 0
     assert found[0] == pytest.approx(5.5)
+
+
+@given(st.lists(FINITE, min_size=1, max_size=40), st.lists(st.floats(0, 1), min_size=1, max_size=5))
+def test_quantiles_are_those_of_numpy(values: list[float], parts: list[float]) -> None:
+    assert quantiles(np.array(values), parts) == pytest.approx(np.quantile(values, parts), rel=1e-9, abs=1e-6)
