@@ -1,5 +1,6 @@
 """Runs as the store has them."""
 
+from dataclasses import replace
 from typing import Any
 
 from cyclewatch.daemon.store.unit import Run
@@ -19,3 +20,10 @@ def run_of(row: Any) -> Run:  # noqa: ANN401 (a row of the runs table)
         arguments=row.arguments,
         environment=row.environment,
     )
+
+
+def run_after(before: Run | None, run: Run) -> Run:
+    """A run as the database keeps it: begun when it was first said to, and in the environment last told."""
+    if before is None:
+        return run
+    return replace(run, started_at_ns=before.started_at_ns, environment=run.environment or before.environment)

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Any
 
 from sqlalchemy import Connection, Engine, select, update
@@ -13,8 +14,10 @@ from cyclewatch.daemon.store.levels import packed_doubt
 from cyclewatch.daemon.store.profile_records import StoredProfile
 from cyclewatch.daemon.store.profiles import profile_row, write_kernels
 from cyclewatch.daemon.store.retention import reopen
+from cyclewatch.daemon.store.run_rows import run_after
 from cyclewatch.daemon.store.unit import (
     Replaced,
+    Run,
     Series,
     StoredLevel,
     StoredRegression,
@@ -71,11 +74,7 @@ class Transactions:
         self._series_ids.clear()
 
     def _write_all(self, connection: Connection, unit: Unit) -> None:
-        for run in unit.runs:
-            # A run read again from an old ring has no environment: what was stored while it ran stands.
-            keep = ("started_at_ns",) if run.environment else ("started_at_ns", "environment")
-            row = {**_fields(run), "arguments": dict(run.arguments), "environment": dict(run.environment)}
-            upsert(connection, models.RunRow, [row], ("key",), keep)
+        self._runs(connection, unit.runs)
         rings = [{"node": self._node, **_fields(ring), "updated_at_ns": unit.at_ns} for ring in unit.rings]
         upsert(connection, models.RingRow, rings, ("node", "key"))
         windows = [self._window(connection, row) for row in unit.windows]
@@ -104,6 +103,21 @@ class Transactions:
         upsert(connection, models.DetectorStateRow, states, ("node", "key"))
         status = [{**told, "name": name, "value": dict(value)} for name, value in unit.status.items()]
         upsert(connection, models.StatusRow, status, ("node", "name"))
+
+    @staticmethod
+    def _runs(connection: Connection, runs: Iterable[Run]) -> None:
+        """Each run once: it is told of with every ring of its server."""
+        last: dict[str, Run] = {}
+        for run in runs:
+            last[run.key] = run_after(last.get(run.key), run)
+        for has_environment, alike in groupby(last.values(), lambda run: bool(run.environment)):
+            # A run read again from an old ring has no environment: what was stored while it ran stands.
+            keep = ("started_at_ns",) if has_environment else ("started_at_ns", "environment")
+            rows = [
+                {**_fields(run), "arguments": dict(run.arguments), "environment": dict(run.environment)}
+                for run in alike
+            ]
+            upsert(connection, models.RunRow, rows, ("key",), keep)
 
     def _run_id(self, connection: Connection, key: str) -> int:
         if key not in self._run_ids:

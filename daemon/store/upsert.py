@@ -2,7 +2,8 @@
 
 import hashlib
 import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from sqlalchemy import Connection, String, Table
@@ -19,30 +20,44 @@ def upsert(
     key: Sequence[str],
     keep: Sequence[str] = (),
 ) -> None:
-    """Insert rows, or update the ones whose `key` is there already, leaving the columns in `keep` as they were."""
+    """Insert rows, or update the ones whose `key` is there already, leaving the columns in `keep` as they were.
+
+    All rows have the same columns.
+    """
     if not rows:
         return
     table = model.__table__
     assert isinstance(table, Table)
+    names = tuple(rows[0])
+    statement = _statement(connection.dialect.name, table, names, tuple(key), tuple(keep))
+    connection.execute(statement, _fitted(rows, _lengths(table, names)))
+
+
+@cache
+def _statement(dialect: str, table: Table, names: tuple[str, ...], key: tuple[str, ...], keep: tuple[str, ...]) -> Any:  # noqa: ANN401 (an INSERT of either dialect)
+    """Kept, since building them anew was a third of what a transaction took."""
     # Both dialects have an INSERT of their own with ON CONFLICT; only the one in use is loaded.
-    insert: Any = importlib.import_module(f"sqlalchemy.dialects.{connection.dialect.name}").insert(table)
-    changed: Mapping[str, Any] = {
-        name: insert.excluded[name] for name in rows[0] if name not in key and name not in keep
-    }
+    insert = importlib.import_module(f"sqlalchemy.dialects.{dialect}").insert(table)
+    changed = {name: insert.excluded[name] for name in names if name not in key and name not in keep}
     if changed:
-        statement = insert.on_conflict_do_update(index_elements=list(key), set_=changed)
-    else:
-        statement = insert.on_conflict_do_nothing(index_elements=list(key))
-    connection.execute(statement, _fitted(table, rows))
+        return insert.on_conflict_do_update(index_elements=list(key), set_=changed)
+    return insert.on_conflict_do_nothing(index_elements=list(key))
 
 
-def _fitted(table: Table, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows whose texts fit: PostgreSQL refuses what is longer than its column, and the character 0."""
-    lengths = {
+@cache
+def _lengths(table: Table, names: tuple[str, ...]) -> dict[str, int | None]:
+    """The columns that hold text, with the length of each; None for any."""
+    return {
         column.name: column.type.length
         for column in table.columns
-        if isinstance(column.type, String) and column.name in rows[0]
+        if isinstance(column.type, String) and column.name in names
     }
+
+
+def _fitted(rows: list[dict[str, Any]], lengths: dict[str, int | None]) -> list[dict[str, Any]]:
+    """Rows whose texts fit: PostgreSQL refuses what is longer than its column, and the character 0."""
+    if not lengths:
+        return rows
     return [{**row, **{name: cut(row[name], length) for name, length in lengths.items()}} for row in rows]
 
 

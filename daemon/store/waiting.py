@@ -7,13 +7,13 @@ to sample; the writer brings the rest to the database beside it, in order.
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Engine
 
 from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.json_text import as_stored
+from cyclewatch.daemon.store.run_rows import run_after
 from cyclewatch.daemon.store.unit import RingPosition, Run, StoredFact
 from cyclewatch.daemon.store.unit_bytes import UnitHead, state_from_bytes
 
@@ -111,10 +111,3 @@ class WaitingHistory(StoreHistory):
         """What the daemon last said of itself: by name, the time in UTC nanoseconds and the value."""
         waiting = self._waiting.status()
         return super().status() | waiting
-
-
-def run_after(before: Run | None, run: Run) -> Run:
-    """A run as the database keeps it: begun when it was first said to, and in the environment last told."""
-    if before is None:
-        return run
-    return replace(run, started_at_ns=before.started_at_ns, environment=run.environment or before.environment)
