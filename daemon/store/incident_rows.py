@@ -1,7 +1,7 @@
 """Incidents as the store has them: from rows to what flows, and back."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,9 +15,11 @@ _OTHERWISE = {"number", "ci", "expectation", "members"}
 _MEMBER_FIELDS = tuple(Member.__dataclass_fields__)
 
 
-def read_incidents(connection: Connection, query: Select[Any]) -> list[Incident]:
+def read_incidents(
+    connection: Connection, query: Select[Any], parameters: Mapping[str, Any] | None = None
+) -> list[Incident]:
     """The incidents whose rows `query` selects, in its order, with their members by series."""
-    rows = connection.execute(query).all()
+    rows = connection.execute(query, parameters).all()
     if not rows:
         return []
     members = defaultdict[int, list[Member]](list)
