@@ -45,7 +45,7 @@ class ForwardPass(Section):
     """Cycles of servers without a ring, as SGLang publishes them with --enable-forward-pass-metrics."""
 
     enabled: bool = Field(default=True, description="Subscribe to forward-pass metrics where they are published.")
-    interval_s: Seconds = Field(default=1.0, description="Seconds between two looks at what has come in.")
+    interval_s: Seconds = Field(default=2.0, description="Seconds between two looks at what has come in.")
 
 
 class Discovery(Section):
