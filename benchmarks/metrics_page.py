@@ -42,12 +42,13 @@ def crowded(servers: int, ranks: int) -> Metrics:
         for phase in PHASES
     }
     state.quantities = known_quantities()
-    state.readings = [
+    readings = [
         Reading(target, quantity.name, 1.0, labels)
         for quantity in state.quantities.values()
         for target in (targets if quantity.target == "server" else ["node"])
         for labels in _labels(quantity, ranks)
     ]
+    state.readings = lambda: readings
     return metrics
 
 

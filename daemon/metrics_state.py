@@ -1,6 +1,6 @@
 """How every target stands after the last turn of the pipeline, as Prometheus reads it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
@@ -60,7 +60,7 @@ class StateCollector:
 
     phases: Mapping[str, PhaseState] = field(default_factory=dict)
     rings: Mapping[str, RingState] = field(default_factory=dict)
-    readings: Sequence[Reading] = ()
+    readings: Callable[[], Sequence[Reading]] = tuple
     quantities: Mapping[str, Quantity] = field(default_factory=dict)
     store: StoreState = StoreState()
     incidents: Mapping[tuple[str, str], int] = field(default_factory=dict)
@@ -182,7 +182,7 @@ class StateCollector:
 
     def _readings(self) -> Iterator[Metric]:
         by_name: dict[str, list[Reading]] = {}
-        for reading in self.readings:
+        for reading in self.readings():
             by_name.setdefault(reading.name, []).append(reading)
         for name, readings in by_name.items():
             quantity = self.quantities[name]

@@ -21,6 +21,7 @@ from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.environment import Environment
 from cyclewatch.daemon.inquiry import History, Inquiry
 from cyclewatch.daemon.judge import Judge
+from cyclewatch.daemon.latest_readings import LatestReadings
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.model_bound import SpeedOfLight
 from cyclewatch.daemon.profiling.board import Board
@@ -30,7 +31,6 @@ from cyclewatch.daemon.store.unit import (
     Replaced,
     RingPosition,
     Run,
-    Series,
     StoredSample,
     StoredWindow,
     Unit,
@@ -44,9 +44,11 @@ log = structlog.get_logger(__name__)
 _FUTURE_NS = 10 * 10**9
 _CYCLE_MAX_NS = 3600 * 10**9
 _CLOCK_SET_NS = 2 * 10**9
-_READING_AGE_MIN_S = 20.0
-_FLUSH_INTERVAL_NS = 5 * 10**9
-_CHECKPOINT_INTERVAL_NS = 15 * 10**9
+_FLUSH_INTERVAL_NS = 10 * 10**9
+_SUSPECTED_FLUSH_INTERVAL_NS = 5 * 10**9
+"""While a series is under suspicion: soon the store is asked what is behind it."""
+
+_CHECKPOINT_INTERVAL_NS = 20 * 10**9
 _RING_DELAY_NS = 15 * 10**9
 
 
@@ -78,10 +80,8 @@ class Pipeline:
         self._submit = submit
         self._rings: dict[str, RingTrack] = {}
         self._unit = Unit(0)
-        self._readings: dict[Series, tuple[Reading, int]] = {}
-        slowest_s = max(settings.engine.interval_s, settings.host.interval_s, settings.gpu.slow_interval_s)
-        self._reading_age_ns = int(3e9 * max(_READING_AGE_MIN_S, slowest_s))
-        self._probe_age_ns = int(2e9 * settings.probe.interval_s)
+        self._readings = LatestReadings(settings)
+        metrics.state.readings = self._readings.all
         self._identities: dict[str, tuple[ServerIdentity, Now]] = {}
         self._served: dict[str, Run] = {}
         self._flushed_ns = 0
@@ -120,7 +120,7 @@ class Pipeline:
         self._runs_without_ring(now)
         self._publish(now)
         found = bool(self._unit.regressions)
-        if found or now.monotonic_ns - self._flushed_ns >= _FLUSH_INTERVAL_NS:
+        if found or now.monotonic_ns - self._flushed_ns >= self._flush_interval_ns(now):
             is_due = found or now.monotonic_ns - self._checkpoint_ns >= _CHECKPOINT_INTERVAL_NS
             self.flush(now, checkpoint=is_due and not self._judge.waiting)
 
@@ -137,7 +137,7 @@ class Pipeline:
         unit.at_ns = now.wall_ns
         unit.status = {"targets": targets_status(self._metrics.state)}
         self._flushed_ns = now.monotonic_ns
-        self._publish_readings(now)
+        self._readings.age(now.monotonic_ns)
         if checkpoint:
             self._checkpoint_ns = now.monotonic_ns
             unit.states = self._judge.states()
@@ -149,10 +149,13 @@ class Pipeline:
         self._submit(unit)
         self._unit = Unit(0)
 
+    def _flush_interval_ns(self, now: Now) -> int:
+        return _SUSPECTED_FLUSH_INTERVAL_NS if self._board.suspected(now.monotonic_ns) else _FLUSH_INTERVAL_NS
+
     def _take_reading(self, reading: Reading, at_ns: int, now: Now) -> None:
         stored = StoredSample(reading.target, reading.name, reading.labels, at_ns, reading.value)
         self._unit.samples.append(stored)
-        self._readings[stored.series] = reading, now.monotonic_ns
+        self._readings.note(stored.series, reading, now.monotonic_ns)
 
     def _take_fact(self, fact: Fact, at_ns: int) -> None:
         kept, change = self._environment.note(fact, at_ns)
@@ -233,7 +236,7 @@ class Pipeline:
         refused = len(records) - int(good.sum())
         if refused:
             self._metrics.records_refused.labels("implausible").inc(refused)
-            return records[good]
+            return records.compress(good)
         return records
 
     def _close(self, track: RingTrack, window: Window, start_ns: int, now: Now) -> None:
@@ -310,22 +313,12 @@ class Pipeline:
         kept = {track.place(phase) for track in self._rings.values() for phase in track.watches}
         self._judge.forget(target, kept)
         if not self._has_ring(target):
-            self._readings = {key: one for key, one in self._readings.items() if one[0].target != target}
+            self._readings.forget(target)
 
     def _publish(self, now: Now) -> None:
         state = self._metrics.state
         state.phases = dict(self._judge.phases)
         state.rings = ring_states(self._rings.values(), now.monotonic_ns)
-
-    def _publish_readings(self, now: Now) -> None:
-        """Show the readings that are young enough: hundreds, so not at every turn."""
-        self._readings = {key: one for key, one in self._readings.items() if self._shown(*one, now)}
-        self._metrics.state.readings = [reading for reading, _ in self._readings.values()]
-
-    def _shown(self, reading: Reading, taken_ns: int, now: Now) -> bool:
-        """Whether a reading is young enough to tell how things are."""
-        is_probe = reading.name.startswith("probe.")
-        return now.monotonic_ns - taken_ns <= (self._probe_age_ns if is_probe else self._reading_age_ns)
 
 
 def _utc_offset_ns(ring: RingIdentity, now: Now) -> int:

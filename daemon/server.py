@@ -118,7 +118,7 @@ class Server:
         self.prober = Prober(
             settings.probe,
             ProbeHistory(engine, node),
-            Surroundings(lambda: self.metrics.state.readings, self._suspected, self.profiling.sampler),
+            Surroundings(self.metrics.state.readings, self.profiling.board.suspected, self.profiling.sampler),
             self._samples.put,
             self.metrics,
             self.clock.now,
@@ -292,9 +292,6 @@ class Server:
     def _answered(self, answer: Answer) -> None:
         for part in (self.profiling, self._pause):
             part.done(answer)
-
-    def _suspected(self, now_ns: int) -> bool:
-        return any(rank.suspected(now_ns) for rank in self.profiling.board.ranks())
 
     def _hold(self) -> bool:
         """Stop all sampling; what servers ask on Kineto's channel is answered, since they would wait for it."""

@@ -39,7 +39,7 @@ BASELINE_S, OPEN_S, NAMED_S, RESOLVED_S = 150, 90, 60, 120
 _BEFORE_NS = 300 * 10**9
 _RECORDED_S, _RECOVERY_S = 45, 20
 _QUIET_NS = 20 * 10**9
-_STORED_S = 8
+_STORED_S = 15
 """So long after a window is over it is surely stored."""
 
 

@@ -33,9 +33,14 @@ class Situation:
     cpu_pressure: float | None
 
 
+def too_soon(age_s: float, settings: Probe) -> bool:
+    """Whether there can be no reason so soon after the last probe, however it stands otherwise."""
+    return age_s < settings.suspicion_interval_s
+
+
 def reason_for(situation: Situation, settings: Probe) -> Reason | None:
     """Why a probe should be taken now, if one should."""
-    if situation.age_s < settings.suspicion_interval_s:
+    if too_soon(situation.age_s, settings):
         return None
     if situation.suspected:
         return Reason.SUSPICION

@@ -15,7 +15,7 @@ from cyclewatch.collectors.records import Reading
 from cyclewatch.config.settings import Probe
 from cyclewatch.daemon.control import Answer
 from cyclewatch.daemon.metrics import Metrics
-from cyclewatch.daemon.probing.decide import Reason, Situation, cpu_pressure, reason_for
+from cyclewatch.daemon.probing.decide import Reason, Situation, cpu_pressure, reason_for, too_soon
 from cyclewatch.daemon.probing.taking import Probed, Taking
 from cyclewatch.daemon.reports.probe import probe_document
 from cyclewatch.daemon.store.database import reason_of
@@ -101,8 +101,8 @@ class Prober:
     def tick(self) -> None:
         """One look: is there a reason, and nothing against it?"""
         now = self._clock()
-        if now.monotonic_ns < self._begin_ns:
-            return
+        if now.monotonic_ns < self._begin_ns or too_soon(self._age_s(now), self._settings):
+            return  # most of the time: to look at the situation means to look at all readings
         reason = reason_for(self._situation(now), self._settings)
         if reason is not None and self._around.gate.hold():
             try:
@@ -119,12 +119,15 @@ class Prober:
             except Exception:
                 log.exception("the prober failed; it goes on")
 
+    def _age_s(self, now: Now) -> float:
+        return math.inf if self._last_ns is None else (now.monotonic_ns - self._last_ns) / 1e9
+
     def _situation(self, now: Now) -> Situation:
         if self._known is None:
             self._remember(now)
         return Situation(
             suspected=self._around.suspected(now.monotonic_ns),
-            age_s=math.inf if self._last_ns is None else (now.monotonic_ns - self._last_ns) / 1e9,
+            age_s=self._age_s(now),
             known=self._known or 0,
             cpu_pressure=cpu_pressure(self._around.readings()),
         )

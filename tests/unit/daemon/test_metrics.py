@@ -28,12 +28,13 @@ def small_state() -> Metrics:
     metrics.state.rings = {"a": RingState("server", "tp0", counters, 990, 7, 1, alive=True, heartbeat_age_s=0.5)}
     metrics.state.quantities = known_quantities()
     main_thread = (("process", "scheduler"), ("rank", "tp0"), ("thread", "main"))
-    metrics.state.readings = [
+    readings = [
         Reading("server", "engine.running_requests", 12.0),
         Reading("server", "engine.ttft_mean_s", 0.25),
         Reading("server", "host.on_cpu_ratio", 0.9, main_thread),
         Reading("server", "host.on_cpu_ratio", 0.1, (("process", "main"), ("thread", "others"))),
     ]
+    metrics.state.readings = lambda: readings
     metrics.collector_seconds.labels("cycles").observe(0.002)
     metrics.collector_success.labels("cycles").set(1)
     metrics.collector_last.labels("cycles").set(1_800_000_000)

@@ -94,12 +94,13 @@ def crowded() -> Metrics:
         f"{place}": PhaseState(*place, "decode", 0.005, 1.0, 1.0, regression_open=False) for place in places
     }
     metrics.state.quantities = known_quantities()
-    metrics.state.readings = [
+    readings = [
         Reading(target, quantity.name, 1.0, tuple((label, name) for label in quantity.labels))
         for quantity in metrics.state.quantities.values()
         for target in targets
         for name in HOSTILE
     ]
+    metrics.state.readings = lambda: readings
     for target in targets:
         metrics.regressions.labels(target).inc()
     return metrics
@@ -122,10 +123,11 @@ def test_promtool_accepts_every_metric_there_is() -> None:
     """Names, units and help texts by Prometheus' conventions: every reading that a collector declares, and our own."""
     metrics = Metrics()
     metrics.state.quantities = known_quantities()
-    metrics.state.readings = [
+    readings = [
         Reading("server", quantity.name, 1.0, tuple((label, "x") for label in quantity.labels))
         for quantity in metrics.state.quantities.values()
     ]
+    metrics.state.readings = lambda: readings
     _check(generate_latest(metrics.page))
 
 

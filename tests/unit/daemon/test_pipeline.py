@@ -336,7 +336,7 @@ def test_a_probe_is_shown_until_the_next_one_is_due(watched: Watched) -> None:
     labels = {"target": "node", "kind": "cpu", "software": "python 3"}
     watched.turn(7200 * SECOND)
     assert value(watched, "cyclewatch_probe_cpu_loop_seconds", **labels) == 0.015
-    watched.turn(7206 * SECOND)
+    watched.turn(7211 * SECOND)
     assert value(watched, "cyclewatch_probe_cpu_loop_seconds", **labels) is None
 
 
@@ -350,14 +350,27 @@ def test_a_checkpoint_holds_the_place_of_the_first_record_that_is_not_judged(wat
     assert (position.next_sequence, position.last_window) == (501, 0)
 
 
-def test_checkpoints_are_taken_every_fifteen_seconds_and_batches_every_five(watched: Watched) -> None:
+def test_checkpoints_are_taken_every_twenty_seconds_and_batches_every_ten(watched: Watched) -> None:
     """Not every second: a state is some 100 kB."""
     units: list[Unit] = []
     watched.pipeline._submit = units.append
     replay = Replay(watched, server(30, seed=1))
     replay.run(120 * SECOND)
-    assert 22 <= len(units) <= 26
-    assert 7 <= len([unit for unit in units if unit.rings]) <= 10
+    assert 11 <= len(units) <= 13
+    assert 5 <= len([unit for unit in units if unit.rings]) <= 7
+
+
+def test_what_comes_in_under_suspicion_is_written_twice_as_often(watched: Watched) -> None:
+    """The causes of what is found are looked for in the store."""
+    replay = Replay(watched, server(30, seed=1))
+    replay.run(100 * SECOND)
+    units: list[Unit] = []
+    watched.pipeline._submit = units.append
+    (ring,) = watched.pipeline._rings
+    watched.pipeline._board.judged(ring, 100 * SECOND, settled=True, suspected=True)
+    for second in range(101, 121):
+        watched.pipeline.turn(watched.now(second * SECOND))
+    assert len(units) == 4
 
 
 def test_windows_keep_their_place_on_the_clock_of_the_ring(watched: Watched) -> None:

@@ -162,7 +162,7 @@ def test_a_running_daemon_takes_it_keeps_it_and_shows_it(directory: Path) -> Non
         thread.join(30)
     shown = {
         reading.labels: reading.value
-        for reading in server.metrics.state.readings
+        for reading in server.metrics.state.readings()
         if reading.name == "probe.cpu_loop_seconds"
     }
     told = {tuple(one["labels"].items()): one["seconds"] for one in document["works"] if one["name"] == NAMES[0]}
@@ -175,11 +175,11 @@ def test_a_suspicion_of_any_rank_is_one_of_the_machine(directory: Path) -> None:
     """For as long as it is young."""
     server = Server(Settings(state_dir=directory / "state", rings=Rings(directory=directory / "rings")))
     ring, at_ns = ring_identity(), 10**12
-    assert not server._suspected(at_ns)
+    assert not server.profiling.board.suspected(at_ns)
     server.profiling.board.take(ring, RUN, cycles(1))
     server.profiling.board.judged(ring.key, at_ns, settled=True, suspected=True)
-    assert server._suspected(at_ns + 29 * SECOND)
-    assert not server._suspected(at_ns + 31 * SECOND)
+    assert server.profiling.board.suspected(at_ns + 29 * SECOND)
+    assert not server.profiling.board.suspected(at_ns + 31 * SECOND)
 
 
 class TestDoctor:

@@ -263,7 +263,7 @@ def test_three_hundred_turns_leave_nothing_behind(build: Callable[..., Server], 
     cutter = server.pipeline._rings["1-100-7"].cutter
     assert seen[0] == seen[1]
     assert len(cutter._open) <= 2
-    assert len(server.pipeline._readings) == 3  # one of the engine, two of the cycles
+    assert len(server.pipeline._readings.all()) == 3  # one of the engine, two of the cycles
     assert server._writer.stop(5)
     assert stored(tmp_path, "SELECT count(*) > 55 FROM windows") == [(1,)]
 
