@@ -33,7 +33,7 @@ demo-sglang: sglang-env ## the same against a real SGLang on the CPU
 test: $(VENV)/stamp ## run every test; builds the SGLang environments when it can
 	-$(MAKE) sglang-env
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest tests/unit --numprocesses=2
-	$(BIN)/python -m pytest tests/integration -m "not sglang and not story" --numprocesses=2 --dist=loadfile
+	$(BIN)/python -m pytest tests/integration -m "not sglang and not story" --numprocesses=3 --dist=loadfile  # they wait more than they work
 	$(BIN)/python -m pytest tests/integration -m "sglang and not story" --durations=0 --durations-min=5
 
 coverage: $(VENV)/stamp ## run the unit tests again, twice as slowly, and tell what they do not reach

@@ -43,7 +43,7 @@ def test_the_impact_is_told_and_the_daemon_samples_on(server: SGLangServer, ring
         Daemon(tmp_path / "daemon", rings, {"warmup_s": 0}) as daemon,
     ):
         daemon.wait_for(lambda: daemon.phase("decode"), 60, "watching")
-        answer = daemon.command("doctor", "--impact", "--seconds", "6", "--pairs", "3")
+        answer = daemon.command("doctor", "--impact", "--seconds", "5", "--pairs", "3")
         (rank,) = answer["ranks"]
         for phase in rank["phases"]:
             print(f"{phase['sentence']}; {phase['cycles']} cycles of {phase['median_ns'] / 1e6:.3f} ms")
@@ -60,7 +60,7 @@ def test_the_impact_is_told_and_the_daemon_samples_on(server: SGLangServer, ring
 
 def test_the_daemon_samples_on_after_kill_9_of_the_command(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
     with Daemon(tmp_path / "daemon", rings, {}) as daemon:
-        arguments = ["doctor", "--impact", "--seconds", "25", "--config", str(daemon.config)]
+        arguments = ["doctor", "--impact", "--seconds", "18", "--config", str(daemon.config)]
         with subprocess.Popen([*COMMAND, *arguments], stderr=subprocess.DEVNULL) as command:
 
             def still() -> bool:
