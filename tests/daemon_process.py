@@ -32,6 +32,10 @@ class Phase:
     regression_open: bool
 
 
+class DaemonEndedError(Exception):
+    """The daemon is gone while something was waited for: a failure on whatever machine."""
+
+
 class Daemon:
     """A context manager that runs `cyclewatch run` with settings of its own in a directory of its own."""
 
@@ -137,7 +141,7 @@ class Daemon:
         started = time.monotonic()
         while time.monotonic() - started < seconds:
             if self._process is not None and self._process.poll() is not None:
-                raise AssertionError(f"the daemon ended with {self._process.returncode}:\n{self.log_tail()}")
+                raise DaemonEndedError(f"the daemon ended with {self._process.returncode}:\n{self.log_tail()}")
             if condition():
                 return time.monotonic() - started
             time.sleep(1)

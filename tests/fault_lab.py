@@ -20,7 +20,7 @@ from daemon_process import Daemon
 from sglang_cpu.faults import ControlGroup
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import PACE_SPREAD_MAX, WARM_UP_NS, RingTap, UnsteadyError
+from sglang_lab import RingTap, UnsteadyError, spread_max
 
 CONCURRENCY = 4
 DETECTION = {
@@ -39,6 +39,7 @@ BASELINE_S, OPEN_S, NAMED_S, RESOLVED_S = 150, 90, 60, 120
 _BEFORE_NS = 300 * 10**9
 _RECORDED_S, _RECOVERY_S = 45, 20
 _QUIET_NS = 20 * 10**9
+_WARM_UP_S = 5
 _STORED_S = 15
 """So long after a window is over it is surely stored."""
 
@@ -82,7 +83,7 @@ class FaultLab:
         with ExitStack() as stack:
             for part in (self.tap, self.traffic, self.daemon):
                 stack.enter_context(part)
-            time.sleep(WARM_UP_NS / 1e9)
+            time.sleep(_WARM_UP_S)
             self._rest_ns = time.time_ns()
             self.daemon.wait_for(lambda: self._progress() == 1.0, BASELINE_S, "settled")
             time.sleep(10)
@@ -176,12 +177,12 @@ class FaultLab:
         try:
             yield
         except AssertionError:
-            self.tap.require_pace(*quiet_ns)
+            self.tap.require_pace(*quiet_ns, DETECTION["min_effect"])
             time.sleep(_RECOVERY_S)
             now_ns = time.monotonic_ns()
             before_ms = self.tap.mean_decode_ms(*quiet_ns)
             after_ms = self.tap.mean_decode_ms(now_ns - _RECOVERY_S * 10**9 // 2, now_ns)
-            if abs(math.log(after_ms / before_ms)) > math.log1p(PACE_SPREAD_MAX):
+            if abs(math.log(after_ms / before_ms)) > math.log1p(spread_max(DETECTION["min_effect"])):
                 raise UnsteadyError(f"decode {before_ms:.2f} ms before the fault, {after_ms:.2f} ms after it") from None
             raise
 

@@ -3,8 +3,10 @@
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -51,19 +53,24 @@ def told(story: Callable[[Path], None], directory: Path) -> None:
     pytest.skip(f"NOT RUN to its end: the machine does not keep its pace: {reason}")
 
 
-PACE_SPREAD_MAX = 0.2
-"""How far the slowest window of a stretch may be from its fastest: above what an idle machine of this kind shows."""
-
-WARM_UP_NS = 5 * 10**9
-"""How long the first requests of the traffic may take longer than those that follow."""
-
-_WINDOW_NS = 5 * 10**9
-_DOSE_MIN_S, _DOSE_RATIO = 0.001, 0.35
-
-
 _EFFECT_MIN = 0.15
+_SPREAD_OF_EFFECT = 0.8
 _ABOVE_SPREAD = 1.5
 _ABOVE_EFFECT = 2.5
+_DOSE_MIN_S, _DOSE_RATIO = 0.001, 0.35
+
+_SETTLING_NS = 5 * 10**9
+"""How long the first requests of the traffic may take longer than those that follow, and how long a change takes."""
+
+_WINDOW_NS = 5 * 10**9
+
+
+def spread_max(min_effect: float = _EFFECT_MIN) -> float:
+    """How far the slowest window of a stretch may be from its fastest.
+
+    A drift as large as the least effect that the daemon looks for is rightly found by it.
+    """
+    return _SPREAD_OF_EFFECT * min_effect
 
 
 def dose_s(decode_ms: float, min_effect: float = _EFFECT_MIN) -> float:
@@ -82,6 +89,7 @@ class RingTap:
         self._batch_size = batch_size
         self._readers: dict[Path, RingReader] = {}
         self._parts: list[Records] = [np.zeros(0, RECORD)]
+        self._changes_ns: list[int] = []
         self._stopping = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._follow, name="ring-tap")
@@ -141,14 +149,14 @@ class RingTap:
         medians_ms = self._medians_ms(from_ns, to_ns)
         return max(_EFFECT_MIN, _ABOVE_SPREAD * (max(medians_ms) / min(medians_ms) - 1))
 
-    def require_pace(self, from_ns: int, to_ns: int) -> None:
+    def require_pace(self, from_ns: int, to_ns: int, min_effect: float = _EFFECT_MIN) -> None:
         """The machine kept its pace in this stretch, as the medians of 5 s of decode cycles show it.
 
         Raises:
             UnsteadyError: it did not, by itself.
         """
         medians_ms = self._medians_ms(from_ns, to_ns)
-        if medians_ms and max(medians_ms) > (1 + PACE_SPREAD_MAX) * min(medians_ms):
+        if medians_ms and max(medians_ms) > (1 + spread_max(min_effect)) * min(medians_ms):
             listed = ", ".join(f"{median:.2f}" for median in medians_ms)
             raise UnsteadyError(f"decode medians of 5 s with nothing changed: {listed} ms")
 
@@ -159,12 +167,21 @@ class RingTap:
         counts = np.bincount(windows)
         return [float(np.median(records["cycle_ns"][windows == index])) / 1e6 for index in np.flatnonzero(counts > 50)]
 
+    def changed(self) -> None:
+        """Say that what comes from now on need not be as fast as what came before."""
+        self._changes_ns.append(time.monotonic_ns())
+
     @contextmanager
-    def judged_at_pace(self, *stretches: tuple[int, int]) -> Iterator[None]:
-        """What fails in here has failed only if the machine kept its pace in each of these stretches."""
+    def judged_at_pace(self, min_effect: float = _EFFECT_MIN) -> Iterator[None]:
+        """What fails in here has failed only if the machine kept its pace between what was `changed` on purpose.
+
+        Raises:
+            UnsteadyError: something failed, and the machine did not.
+        """
+        self._changes_ns = [time.monotonic_ns()]
         try:
             yield
         except AssertionError:
-            for from_ns, to_ns in stretches:
-                self.require_pace(from_ns, to_ns)
+            for from_ns, to_ns in pairwise([*self._changes_ns, 2**63]):
+                self.require_pace(from_ns + _SETTLING_NS, to_ns, min_effect)
             raise

@@ -13,7 +13,7 @@ import pytest
 from daemon_process import Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import WARM_UP_NS, RingTap, dose_s, ring_directory, sglang_environment, told
+from sglang_lab import RingTap, dose_s, ring_directory, sglang_environment, told
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.story, pytest.mark.timeout(1800)]
 
@@ -47,33 +47,35 @@ def test_a_slower_configuration_is_found_against_the_one_before(
 
 def _deployment(server: SGLangServer, rings: Path, directory: Path) -> None:
     server.restart([])
-    with RingTap(rings, CONCURRENCY) as tap, Daemon(directory, rings, DETECTION) as daemon:
+    with (
+        RingTap(rings, CONCURRENCY) as tap,
+        Daemon(directory, rings, DETECTION) as daemon,
+        tap.judged_at_pace(),
+    ):
         with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=200):
-            began_ns = time.monotonic_ns() + WARM_UP_NS
             daemon.wait_for(lambda: _settled(daemon), 150, "settled")
             time.sleep(15)
-            ended_ns = time.monotonic_ns()
-        before_ms = tap.median_decode_ms(began_ns, ended_ns)
+            before_ms = tap.median_decode_ms(time.monotonic_ns() - 60 * 10**9, time.monotonic_ns())
         server.restart(ARGUMENT)
         server.slow_down(dose_s(before_ms))
         with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=400):
-            slow_ns = time.monotonic_ns() + WARM_UP_NS
-            with tap.judged_at_pace((began_ns, ended_ns), (slow_ns, 2**63)):
-                delay_s = daemon.wait_for(lambda: _is_open(daemon), 150, "found")
+            tap.changed()
+            slow_ns = time.monotonic_ns()
+            delay_s = daemon.wait_for(lambda: _is_open(daemon), 150, "found")
             null_ns = time.monotonic_ns()
             time.sleep(2)
-            (found,) = [one for one in daemon.regressions() if one["phase"] == "decode"]
-            truth = tap.median_decode_ms(slow_ns, null_ns) / before_ms - 1
-            said = f"found {found['effect']:+.1%} {found['ci']} after {delay_s:.0f} s"
-            print(f"truth {truth:+.1%}, {said}: {found['causes']}")
-            assert (found["kind"], found["state"]) == ("deployment", "open")
+            found = [one for one in daemon.regressions() if one["phase"] == "decode"]
+            assert [(one["kind"], one["state"]) for one in found] == [("deployment", "open")]
+            effect, causes = found[0]["effect"], found[0]["causes"]
+            truth = tap.median_decode_ms(slow_ns + 5 * 10**9, null_ns) / before_ms - 1
+            print(f"truth {truth:+.1%}, found {effect:+.1%} {found[0]['ci']} after {delay_s:.0f} s: {causes}")
+            assert effect == pytest.approx(truth, rel=0.25)
+            tap.changed()
             server.slow_down(None)
-            with tap.judged_at_pace((began_ns, ended_ns), (slow_ns, null_ns), (null_ns + 3 * 10**9, 2**63)):
-                assert found["effect"] == pytest.approx(truth, rel=0.25)
-                resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 150, "resolved")
+            resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 150, "resolved")
             print(f"resolved {resolved_s:.0f} s after the old pace was back")
-        assert "deployment" in [cause["kind"] for cause in found["causes"]]
-        assert "schedule_conservativeness" in str(found["causes"])
+        assert "deployment" in [cause["kind"] for cause in causes]
+        assert "schedule_conservativeness" in str(causes)
 
 
 def _settled(daemon: Daemon) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from daemon_process import Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import WARM_UP_NS, RingTap, dose_s, ring_directory, sglang_environment, told
+from sglang_lab import RingTap, dose_s, ring_directory, sglang_environment, told
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -35,19 +35,23 @@ def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
     server.slow_down(None)
     detection = {"reference_s": 30, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarms_per_hour": 1}
     traffic = Traffic(server.base_url, concurrency=CONCURRENCY, seconds=240)
-    with RingTap(rings, CONCURRENCY) as tap, traffic, Daemon(directory, rings, detection) as daemon:
-        began_ns = time.monotonic_ns() + WARM_UP_NS
+    with (
+        RingTap(rings, CONCURRENCY) as tap,
+        traffic,
+        Daemon(directory, rings, detection) as daemon,
+        tap.judged_at_pace(),
+    ):
         daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.baseline_progress == 1.0, 100, "settled")
         busy_ns = time.monotonic_ns()
         time.sleep(10)
         records = tap.records(busy_ns, busy_ns + 9 * 10**9)
         assert records["cycle_ns"].sum() == pytest.approx(9e9, rel=0.1)
-        slow_ns = time.monotonic_ns()
-        server.slow_down(dose_s(tap.median_decode_ms(busy_ns, slow_ns)))
-        with tap.judged_at_pace((began_ns, slow_ns), (slow_ns + 10**9, 2**63)):
-            daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.regression_open, 60, "confirmed")
+        before_ms = tap.median_decode_ms(busy_ns, time.monotonic_ns())
+        tap.changed()
+        server.slow_down(dose_s(before_ms))
+        daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.regression_open, 60, "confirmed")
         print(daemon.regressions())
         page = daemon.get("/metrics")
-        assert page is not None
-        assert "cyclewatch_engine_running_requests" in page
-        assert traffic.totals.failures == 0
+    assert page is not None
+    assert "cyclewatch_engine_running_requests" in page
+    assert traffic.totals.failures == 0

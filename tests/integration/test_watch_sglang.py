@@ -18,7 +18,7 @@ import pytest
 from daemon_process import Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import WARM_UP_NS, RingTap, dose_s, ring_directory, sglang_environment, told
+from sglang_lab import RingTap, dose_s, ring_directory, sglang_environment, told
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -48,10 +48,12 @@ def _is_open(daemon: Daemon) -> bool:
     return phase is not None and phase.regression_open
 
 
-def _open_decode(daemon: Daemon) -> list[dict[str, Any]]:
-    """Open regressions of the decode phase, as the store has them a moment after the daemon found them."""
+def _open_one(daemon: Daemon) -> dict[str, Any]:
+    """The open regression of the decode phase, as the store has it a moment after the daemon found it."""
     time.sleep(2)
-    return [one for one in daemon.regressions() if one["phase"] == "decode" and one["state"] == "open"]
+    found = [one for one in daemon.regressions() if one["phase"] == "decode" and one["state"] == "open"]
+    assert len(found) == 1, found
+    return found[0]
 
 
 def test_a_slowdown_is_confirmed_measured_and_resolved(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
@@ -61,39 +63,50 @@ def test_a_slowdown_is_confirmed_measured_and_resolved(server: SGLangServer, rin
 
 def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
     traffic = Traffic(server.base_url, concurrency=CONCURRENCY, seconds=420)
-    with RingTap(rings, CONCURRENCY) as tap, traffic, Daemon(directory, rings, SHORT_BASELINE) as daemon:
-        began_ns = time.monotonic_ns() + WARM_UP_NS
+    with (
+        RingTap(rings, CONCURRENCY) as tap,
+        traffic,
+        Daemon(directory, rings, SHORT_BASELINE) as daemon,
+        tap.judged_at_pace(),
+    ):
         daemon.wait_for(lambda: _settled(daemon), 110, "settled")
         time.sleep(10)
-        slow_ns = time.monotonic_ns()
-        before_ms = tap.median_decode_ms(slow_ns - 40 * 10**9, slow_ns)
-        server.slow_down(dose_s(before_ms))
-        try:
-            with tap.judged_at_pace((began_ns, slow_ns), (slow_ns + 10**9, 2**63)):
-                delay_s = daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
+        assert not _is_open(daemon)
+        before_ms = tap.median_decode_ms(time.monotonic_ns() - 40 * 10**9, time.monotonic_ns())
+        with _slowed(server, tap, dose_s(before_ms)):
+            slow_ns = time.monotonic_ns()
+            delay_s = daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
             null_ns = time.monotonic_ns()
-            (found,) = _open_decode(daemon)
-        finally:
-            server.slow_down(None)
-        with tap.judged_at_pace((began_ns, slow_ns), (slow_ns + 10**9, null_ns), (null_ns + 3 * 10**9, 2**63)):
-            after_ms = tap.median_decode_ms(slow_ns + 10**9, null_ns)
-            truth = after_ms / before_ms - 1
-            print(
-                f"decode {before_ms:.3f} ms, with /slow_down {after_ms:.3f} ms ({truth:+.1%}); found "
-                f"{found['effect']:+.1%} {found['ci']} after {delay_s:.0f} s; causes {found['causes']}"
-            )
-            assert found["effect"] == pytest.approx(truth, rel=0.25)
-            resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
-            print(f"resolved {resolved_s:.0f} s after its end")
-            time.sleep(2)
-            (ended,) = [one for one in daemon.regressions() if one["id"] == found["id"]]
-    assert ended["state"] == "resolved"
-    assert ended["ended_at"] is not None
-    causes = found["causes"]
-    # The sleep is in run_batch, off the CPU. A neighbour may take the time of the thread besides, and be named.
-    assert causes[0]["kind"] != "unexplained"
-    assert "stage_launch_blocked" in [cause["kind"] for cause in causes]
+            found = _open_one(daemon)
+        after_ms = tap.median_decode_ms(slow_ns + 10**9, null_ns)
+        truth, causes = after_ms / before_ms - 1, found["causes"]
+        print(
+            f"decode {before_ms:.3f} ms, with /slow_down {after_ms:.3f} ms ({truth:+.1%}); found "
+            f"{found['effect']:+.1%} {found['ci']} after {delay_s:.0f} s; causes {causes}"
+        )
+        assert found["effect"] == pytest.approx(truth, rel=0.25)
+        # The sleep is in run_batch, off the CPU. A neighbour may take the time of the thread besides, and be named.
+        assert causes[0]["kind"] != "unexplained"
+        assert "stage_launch_blocked" in [cause["kind"] for cause in causes]
+        resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
+        print(f"resolved {resolved_s:.0f} s after its end")
+        time.sleep(2)
+        (ended,) = [one for one in daemon.regressions() if one["id"] == found["id"]]
+        assert ended["state"] == "resolved"
+        assert ended["ended_at"] is not None
     assert traffic.totals.failures == 0
+
+
+@contextmanager
+def _slowed(server: SGLangServer, tap: RingTap, seconds: float) -> Iterator[None]:
+    """Every forward pass sleeps first for so long."""
+    tap.changed()
+    server.slow_down(seconds)
+    try:
+        yield
+    finally:
+        tap.changed()
+        server.slow_down(None)
 
 
 @pytest.mark.story
@@ -109,7 +122,6 @@ def test_steady_traffic_load_changes_and_kills_are_no_regression(
 def _steady(server: SGLangServer, rings: Path, directory: Path, moments: random.Random) -> None:
     log_before = server.log_path.read_text().count("Traceback")
     with _at_its_own_pace(server, rings, directory) as (tap, traffic, daemon, _):
-        began_ns = time.monotonic_ns()
         started = time.monotonic()
         for until_s in (100, 200, 300):
             quiet_ns = time.monotonic_ns()
@@ -131,8 +143,7 @@ def _steady(server: SGLangServer, rings: Path, directory: Path, moments: random.
         time.sleep(50)
         traffic.set_concurrency(CONCURRENCY)
         time.sleep(40)
-        with tap.judged_at_pace((began_ns, time.monotonic_ns())):
-            assert daemon.regressions() == []
+        assert daemon.regressions() == []
         assert server.log_path.read_text().count("Traceback") == log_before
     assert traffic.totals.failures == 0
 
@@ -149,27 +160,20 @@ def test_a_daemon_killed_under_suspicion_finds_the_slowdown_once(
 
 def _killed_under_suspicion(server: SGLangServer, rings: Path, directory: Path, moments: random.Random) -> None:
     with _at_its_own_pace(server, rings, directory) as (tap, _, daemon, min_effect):
-        began_ns = time.monotonic_ns()
         daemon.wait_for(lambda: _settled(daemon), 150, "settled")
         time.sleep(15)
-        slow_ns = time.monotonic_ns()
-        server.slow_down(dose_s(tap.median_decode_ms(slow_ns - 30 * 10**9, slow_ns), min_effect))
-        try:
+        before_ms = tap.median_decode_ms(time.monotonic_ns() - 30 * 10**9, time.monotonic_ns())
+        with _slowed(server, tap, dose_s(before_ms, min_effect)):
             time.sleep(moments.uniform(8, 20))
             daemon.kill()
             daemon.start()
-            with tap.judged_at_pace((began_ns, slow_ns), (slow_ns + 10**9, 2**63)):
-                delay_s = daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
-            null_ns = time.monotonic_ns()
-            (found,) = _open_decode(daemon)
-        finally:
-            server.slow_down(None)
+            delay_s = daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
+            found = _open_one(daemon)
         daemon.kill()
         daemon.start()
-        with tap.judged_at_pace((began_ns, slow_ns), (null_ns + 3 * 10**9, 2**63)):
-            resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
-            time.sleep(2)
-            assert [one["id"] for one in daemon.regressions() if one["phase"] == "decode"] == [found["id"]]
+        resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
+        time.sleep(2)
+        assert [one["id"] for one in daemon.regressions() if one["phase"] == "decode"] == [found["id"]]
         print(f"killed under suspicion: confirmed {delay_s:.0f} s later, resolved {resolved_s:.0f} s after its end")
 
 
@@ -185,11 +189,11 @@ def _at_its_own_pace(
 ) -> Iterator[tuple[RingTap, Traffic, Daemon, float]]:
     """Traffic, and a daemon that looks for effects above what the machine was seen to do by itself in a minute."""
     with RingTap(rings, CONCURRENCY) as tap, Traffic(server.base_url, concurrency=CONCURRENCY, seconds=700) as traffic:
-        began_ns = time.monotonic_ns() + WARM_UP_NS
         time.sleep(65)
-        min_effect = tap.min_effect(began_ns, time.monotonic_ns())
+        min_effect = tap.min_effect(time.monotonic_ns() - 60 * 10**9, time.monotonic_ns())
         print(f"minimum effect, above what the machine does by itself: {min_effect:.2f}")
-        with Daemon(directory, rings, {**DETECTION, "min_effect": min_effect}) as daemon:
+        detection = {**DETECTION, "min_effect": min_effect}
+        with Daemon(directory, rings, detection) as daemon, tap.judged_at_pace(min_effect):
             yield tap, traffic, daemon, min_effect
 
 
@@ -201,8 +205,11 @@ def test_a_server_restart_is_a_change_event_and_keeps_the_baseline(
 
 
 def _restart(server: SGLangServer, rings: Path, directory: Path) -> None:
-    with RingTap(rings, CONCURRENCY) as tap, Daemon(directory, rings, SHORT_BASELINE) as daemon:
-        began_ns = time.monotonic_ns() + WARM_UP_NS
+    with (
+        RingTap(rings, CONCURRENCY) as tap,
+        Daemon(directory, rings, SHORT_BASELINE) as daemon,
+        tap.judged_at_pace(),
+    ):
         with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=120):
             daemon.wait_for(lambda: _settled(daemon), 110, "settled")
         before = daemon.command("status")["events"]  # that of the telling before this one, whose ring is still there
@@ -215,8 +222,7 @@ def _restart(server: SGLangServer, rings: Path, directory: Path) -> None:
         assert phase.baseline_progress == 1.0
         after = daemon.command("status")["events"]
         assert [event["kind"] for event in after if event not in before] == ["restart"]
-        with tap.judged_at_pace((began_ns, 2**63)):
-            assert [one for one in daemon.regressions() if one["phase"] == "decode"] == []
+        assert [one for one in daemon.regressions() if one["phase"] == "decode"] == []
 
 
 def test_a_ring_cut_off_or_deleted_does_not_harm_the_server(server: SGLangServer, rings: Path, tmp_path: Path) -> None:
