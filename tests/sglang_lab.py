@@ -35,6 +35,15 @@ def ring_directory() -> Iterator[Path]:
         yield Path(directory)
 
 
+def kineto_environment(channel: Path) -> dict[str, str]:
+    """What a process needs to be sampled through Kineto's channel in this directory."""
+    return {
+        "KINETO_USE_DAEMON": "1",
+        "KINETO_IPC_SOCKET_DIR": str(channel),
+        "KINETO_ONDEMAND_TRACE_DIR": str(channel),
+    }
+
+
 class UnsteadyError(Exception):
     """The machine changed its own pace while a story was told: it proves nothing either way."""
 

@@ -65,7 +65,7 @@ def test_forward_passes_are_watched_where_there_is_no_ring(rings: Path, tmp_path
         target = f'[[targets]]\nname = "chat"\nurl = "{server.base_url}"\n'
         with Daemon(tmp_path / "daemon", elsewhere, {"reference_s": 60, "warmup_s": 0}, target) as daemon:
             waited_s = daemon.wait_for(lambda: daemon.phase("decode"), 60, "watched")
-            time.sleep(20)
+            time.sleep(15)
             phase, looked_ns = daemon.phase("decode"), time.monotonic_ns()
             time.sleep(2)
             (rank,) = daemon.command("status")["targets"]["chat"]["ranks"]

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,20 +12,10 @@ import pytest
 from daemon_process import COMMAND, Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import ring_directory, sglang_environment
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(600)]
 
 CONCURRENCY = 4
-rings = pytest.fixture(scope="module")(ring_directory)
-
-
-@pytest.fixture(name="server", scope="module")
-def _server(rings: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SGLangServer]:
-    environment = {"CYCLEWATCH_RING_DIR": str(rings)}
-    workdir = tmp_path_factory.mktemp("sglang")
-    with SGLangServer(sglang_environment("0.5.23"), "0.5.23", workdir, extra_env=environment) as server:
-        yield server
 
 
 def samplings(daemon: Daemon) -> int:

@@ -18,24 +18,13 @@ import pytest
 from daemon_process import Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import RingTap, dose_s, ring_directory, sglang_environment, told
+from sglang_lab import RingTap, dose_s, told
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(900)]
 
 DETECTION = {"reference_s": 60, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarms_per_hour": 1}
 SHORT_BASELINE = {**DETECTION, "reference_s": 30}
 CONCURRENCY = 4
-rings = pytest.fixture(scope="module")(ring_directory)
-
-
-@pytest.fixture(name="server", scope="module")
-def _server(rings: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SGLangServer]:
-    venv = sglang_environment("0.5.23")
-    workdir = tmp_path_factory.mktemp("sglang")
-    # A small ring, 18 s at this pace: the daemon of one test must not learn from the slowdown of the one before.
-    environment = {"CYCLEWATCH_RING_DIR": str(rings), "CYCLEWATCH_RING_RECORDS": "4096"}
-    with SGLangServer(venv, "0.5.23", workdir, extra_env=environment) as server:
-        yield server
 
 
 def _settled(daemon: Daemon) -> bool:

@@ -17,7 +17,7 @@ from cyclewatch.detectors.costs.profile_cost import STRETCH_NS, ProfileCost, pro
 from daemon_process import COMMAND, Daemon
 from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
-from sglang_lab import RingTap, ring_directory, sglang_environment
+from sglang_lab import RingTap, kineto_environment, sglang_environment
 
 pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -33,26 +33,6 @@ while time.monotonic() < end:
     torch.nn.functional.softmax(matrix @ matrix, dim=-1)
     time.sleep(0.002)
 """
-
-rings = pytest.fixture(scope="module")(ring_directory)
-channel = pytest.fixture(scope="module")(ring_directory)
-
-
-def kineto_environment(channel: Path) -> dict[str, str]:
-    """What a process needs to be sampled."""
-    return {
-        "KINETO_USE_DAEMON": "1",
-        "KINETO_IPC_SOCKET_DIR": str(channel),
-        "KINETO_ONDEMAND_TRACE_DIR": str(channel),
-    }
-
-
-@pytest.fixture(name="server", scope="module")
-def _server(rings: Path, channel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SGLangServer]:
-    environment = {"CYCLEWATCH_RING_DIR": str(rings), **kineto_environment(channel)}
-    workdir = tmp_path_factory.mktemp("sglang")
-    with SGLangServer(sglang_environment(VERSION), VERSION, workdir, extra_env=environment) as server:
-        yield server
 
 
 @pytest.fixture(name="daemon")
