@@ -11,7 +11,7 @@ from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
 from sglang_lab import RingTap, dose_s, ring_directory, sglang_environment, told
 
-pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CONCURRENCY = 4
 rings = pytest.fixture(scope="module")(ring_directory)

@@ -20,7 +20,7 @@ from sglang_cpu.server import SGLangServer
 from sglang_cpu.traffic import Traffic
 from sglang_lab import RingTap, dose_s, told
 
-pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.sglang, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 DETECTION = {"reference_s": 60, "warmup_s": 5, "min_effect": 0.15, "persistence_s": 20, "false_alarms_per_hour": 1}
 SHORT_BASELINE = {**DETECTION, "reference_s": 30}
@@ -138,7 +138,7 @@ def _steady(server: SGLangServer, rings: Path, directory: Path, moments: random.
 
 
 @pytest.mark.story
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)  # it is told three times at most
 def test_a_daemon_killed_under_suspicion_finds_the_slowdown_once(
     server: SGLangServer, rings: Path, tmp_path: Path
 ) -> None:
