@@ -1,6 +1,7 @@
 """The cycles collector: every ring in the directory, servers that come, go and restart."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,6 +22,9 @@ SILENT_NS = 600 * 10**9
 
 KEEP_ENDED_NS = 600 * 10**9
 """How long the ring of a process that has ended stays; it holds memory."""
+
+KEEP_SILENT_NS = 6 * 3600 * 10**9
+"""How long the ring of a process that cannot be seen stays after it fell silent: it may be stopped, and go on."""
 
 _OVERLAP_NS = 2 * 10**9
 _TOLD_APART_NS = 5 * 10**9
@@ -166,7 +170,7 @@ class CyclesCollector:
             yield Failure(str(path), f"{path}: cannot be read: {error.strerror}")
             return
         del self._refused[key]
-        target = self._target_of(reader.identity, now)
+        target = self._target_of(reader, now)
         if target is None:
             reader.close()
             return
@@ -174,24 +178,25 @@ class CyclesCollector:
         self._rings[key] = _Ring(reader, target)
         self._discovery.note(reader.identity, target)
 
-    def _target_of(self, ring: RingIdentity, now: Now) -> str | None:
+    def _target_of(self, reader: RingReader, now: Now) -> str | None:
         """Name of the target of a new ring; None while it cannot be told.
 
         Servers in containers may listen on the same port, each in a network of its own. Where two of them turn their
         loops at the same time, the later has a number behind the name. A server that ended leaves a ring of the same
-        name, too, but turns no more.
+        name, too, but turned no more when the other began.
         """
+        ring, counters = reader.identity, reader.counters() or RingCounters()
         name = self._discovery.target_of(ring)
         for number in count(1):
             target = name if number == 1 else f"{name[:_NAME_MAX]}-{number}"
-            heard_ns = [
-                other.counters.heartbeat_ns
+            others = [
+                (other.reader.identity, other.counters)
                 for other in self._rings.values()
                 if other.target == target and other.ended_ns is None and not _same_server(other.reader.identity, ring)
             ]
-            if not heard_ns:
+            if not others:
                 break
-            if max(heard_ns) <= ring.monotonic_ns + _OVERLAP_NS:
+            if not any(_at_the_same_time((ring, counters), other) for other in others):
                 return None if now.monotonic_ns - ring.monotonic_ns < _TOLD_APART_NS else target
         return target
 
@@ -215,8 +220,9 @@ class CyclesCollector:
                 f"{reader.path}: was cut off by somebody: records are lost until the server has written them anew",
             )
         ring.cut_off = truncated
-        alive = self._alive(key, ring, now)
-        self._note_end(ring, now, alive=alive)
+        ended = self._ended(key, ring)
+        alive = _is_heard(ring, now) if ended is None else not ended
+        self._note_end(ring, now, alive=alive, keep_ns=KEEP_SILENT_NS if ended is None else KEEP_ENDED_NS)
         read_out = not (alive or reading.more or reading.held_back or len(reading.records))
         yield CycleBatch(
             target=ring.target,
@@ -231,8 +237,8 @@ class CyclesCollector:
             over=last or (had_ended and read_out),
         )
 
-    def _note_end(self, ring: _Ring, now: Now, *, alive: bool) -> None:
-        """Tell the others who is there; the ring of a server that ended long ago is removed."""
+    def _note_end(self, ring: _Ring, now: Now, *, alive: bool, keep_ns: int) -> None:
+        """Tell the others who is there; the ring of a server that ended `keep_ns` ago is removed."""
         if alive:
             if ring.ended_ns is not None:
                 self._discovery.note(ring.reader.identity, ring.target)  # it was only silent
@@ -241,29 +247,31 @@ class CyclesCollector:
         self._discovery.forget(ring.reader.path.stem)
         if ring.ended_ns is None:
             ring.ended_ns = now.monotonic_ns
-        if now.monotonic_ns - ring.ended_ns >= KEEP_ENDED_NS:
+        if now.monotonic_ns - ring.ended_ns >= keep_ns:
             with contextlib.suppress(OSError):  # not our directory to clear, then
                 ring.reader.path.unlink(missing_ok=True)
 
-    def _alive(self, key: str, ring: _Ring, now: Now) -> bool:
-        """Whether the writing process still runs: same pid, same start, where its pid namespace is ours."""
-        namespace, _, start_ticks = key.split("-")
-        identity = ring.reader.identity
+    def _ended(self, key: str, ring: _Ring) -> bool | None:
+        """Whether the writing process has ended, by its pid and start; None where it cannot be seen."""
+        namespace, pid, start_ticks = key.split("-")
         try:
             if namespace != self._own_namespace():
-                # Another namespace, where only the heartbeat can tell; before the first one, the ring's beginning.
-                heard_ns = max(ring.counters.heartbeat_ns, identity.monotonic_ns)
-                return now.monotonic_ns - heard_ns < SILENT_NS
+                return None
             if ring.stat is None:
-                ring.stat = HeldFile(self._proc / str(identity.pid) / "stat")
-            return str(parse_stat(ring.stat.read()).start_ticks) == start_ticks
+                ring.stat = HeldFile(self._proc / pid / "stat")
+            return str(parse_stat(ring.stat.read()).start_ticks) != start_ticks
+        except ProcessLookupError:
+            return True
+        except FileNotFoundError:  # also of a process that lives, where /proc hides those of others: all but ours
+            return True if (self._proc / "1").exists() else None
         except (OSError, FormatError):
-            return False
+            return None
 
     def _own_namespace(self) -> str:
-        """The pid namespace of this process, which it never leaves."""
+        """The pid namespace of this process, which it never leaves; empty where /proc has the pids of another."""
         if self._namespace is None:
-            self._namespace = str((self._proc / "self/ns/pid").stat().st_ino)
+            is_ours = (self._proc / "self").readlink() == Path(str(os.getpid()))
+            self._namespace = str((self._proc / "self/ns/pid").stat().st_ino) if is_ours else ""
         return self._namespace
 
     def _drop(self, key: str) -> None:
@@ -277,6 +285,21 @@ class CyclesCollector:
     def _drop_all(self) -> None:
         for key in list(self._rings):
             self._drop(key)
+
+
+def _is_heard(ring: _Ring, now: Now) -> bool:
+    """Whether the writer gave a sign of life lately; before the first one, its beginning is one."""
+    return now.monotonic_ns - max(ring.counters.heartbeat_ns, ring.reader.identity.monotonic_ns) < SILENT_NS
+
+
+def _at_the_same_time(one: tuple[RingIdentity, RingCounters], other: tuple[RingIdentity, RingCounters]) -> bool:
+    """Whether each of two loops was still heard when the other had begun."""
+
+    def outlived(ring: tuple[RingIdentity, RingCounters], began_ns: int) -> bool:
+        identity, counters = ring
+        return max(counters.heartbeat_ns, identity.monotonic_ns) > began_ns + _OVERLAP_NS
+
+    return outlived(one, other[0].monotonic_ns) and outlived(other, one[0].monotonic_ns)
 
 
 def _same_server(one: RingIdentity, other: RingIdentity) -> bool:

@@ -9,6 +9,7 @@ being counted must show.
 import contextlib
 import gc
 import itertools
+import os
 import sqlite3
 import tempfile
 import time
@@ -101,9 +102,12 @@ class Life:
     def _identity(self, port: int) -> dict[str, object]:
         """Of a scheduler that is among the processes of the node."""
         (scheduler,) = rings_of(self.node)
-        namespace = self.node.root / "proc/self/ns/pid"
-        namespace.parent.mkdir(parents=True)
-        namespace.touch()
+        proc = self.node.root / "proc"
+        own = proc / str(os.getpid())
+        (own / "ns").mkdir(parents=True)
+        (own / "ns/pid").touch()
+        (proc / "self").symlink_to(own.name)
+        namespace = own / "ns/pid"
         return rings.identity(
             **scheduler,
             pid_namespace=namespace.stat().st_ino,

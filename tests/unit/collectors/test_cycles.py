@@ -11,7 +11,7 @@ import pytest
 
 import rings
 from cyclewatch.collectors.base import Now
-from cyclewatch.collectors.cycles import KEEP_ENDED_NS, MAX_RINGS, SILENT_NS, CyclesCollector
+from cyclewatch.collectors.cycles import KEEP_ENDED_NS, KEEP_SILENT_NS, MAX_RINGS, SILENT_NS, CyclesCollector
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.records import CycleBatch, Failure, NoData, Sample
 from cyclewatch.config.settings import Rings, Target
@@ -31,8 +31,8 @@ class World:
         self.collector = self.new_collector({})
         self._rings: list[PlainRing] = []
 
-    def new_collector(self, resume: dict[str, int]) -> CyclesCollector:
-        return CyclesCollector(Rings(directory=self.directory), self.discovery, Path("/proc"), resume)
+    def new_collector(self, resume: dict[str, int], proc: Path = Path("/proc")) -> CyclesCollector:
+        return CyclesCollector(Rings(directory=self.directory), self.discovery, proc, resume)
 
     def ring(self, *, records: int = 0, capacity: int = 64, **changes: Any) -> PlainRing:
         ring = PlainRing(self.directory, capacity, rings.identity(**changes))
@@ -365,6 +365,38 @@ def test_in_another_pid_namespace_the_heartbeat_tells(world: World) -> None:
     assert len(world.discovery.schedulers()) == 1
 
 
+@pytest.mark.parametrize("case", ["another's pids", "hidden", "forbidden"])
+def test_where_processes_cannot_be_seen_the_heartbeat_tells(world: World, tmp_path: Path, case: str) -> None:
+    """The host's /proc in a container of its own; /proc with `hidepid`: a living writer's ring stays."""
+    proc = tmp_path / "proc"
+    proc.mkdir()
+    own, began = os.getpid(), rings.identity()["monotonic_ns"]
+    (proc / "self").symlink_to("4711" if case == "another's pids" else str(own))
+    (proc / (proc / "self").readlink() / "ns").mkdir(parents=True)
+    (proc / "self/ns/pid").touch()
+    if case == "another's pids":  # one of the host has our number
+        (proc / str(own)).mkdir()
+        (proc / str(own) / "stat").write_bytes(Path("/proc/1/stat").read_bytes())
+    elif case == "forbidden":
+        (proc / "1").mkdir()
+        (proc / "7").symlink_to("7")  # what cannot be followed stands for what must not be read
+    namespace = (proc / "self/ns/pid").stat().st_ino
+    pid = own if case == "another's pids" else 7
+    ring = world.ring(records=1, pid_namespace=namespace, pid=pid, monotonic_ns=began)
+    world.collector = world.new_collector({}, proc)
+    at_ns = began
+    for _ in range(4):
+        ring.write_counters(heartbeat_ns=at_ns)
+        assert [one.alive for one in world.batches(Now(at_ns + SECOND, 0))] == [True]
+        at_ns += KEEP_ENDED_NS
+    at_ns += SILENT_NS
+    assert [one.alive for one in world.batches(Now(at_ns, 0))] == [False]
+    world.collect(Now(at_ns + KEEP_SILENT_NS - SECOND, 0))
+    assert ring.path.exists()
+    world.collect(Now(at_ns + KEEP_SILENT_NS, 0))
+    assert not ring.path.exists()
+
+
 def test_a_writer_that_was_only_silent_keeps_its_ring(world: World) -> None:
     """Each silence is counted by itself before a ring is cleared away."""
     began = rings.identity()["monotonic_ns"]
@@ -478,6 +510,18 @@ class TestSeveralServers:
         first, second = world.batches(at(6))
         assert (first.target, second.target) == ("127.0.0.1:30000", "127.0.0.1:30000")
         assert [len(first.records), len(second.records)] == [0, 2]
+
+    @pytest.mark.parametrize("namespaces", [(1, 2), (2, 1)])
+    def test_the_ring_of_the_start_before_is_of_the_same_server(
+        self, world: World, namespaces: tuple[int, int]
+    ) -> None:
+        """Found by a daemon that starts after the server did, in whatever order they are found."""
+        earlier, later = namespaces
+        before = world.ring(records=3, pid_namespace=earlier, pid=7, start_ticks=1, monotonic_ns=0)
+        before.write_counters(heartbeat_ns=at(-30).monotonic_ns)
+        ring = world.ring(records=3, pid_namespace=later, pid=7, start_ticks=1, monotonic_ns=at(-20).monotonic_ns)
+        ring.write_counters(heartbeat_ns=NOW.monotonic_ns)
+        assert [one.target for one in world.batches()] == ["127.0.0.1:30000", "127.0.0.1:30000"]
 
     def test_a_second_container_is_told_apart_as_soon_as_both_are_heard(self, world: World) -> None:
         first = world.ring(pid_namespace=1, pid=7, start_ticks=1, monotonic_ns=0)
