@@ -124,7 +124,7 @@ class RingReader:
         first = self.next_sequence
         slots, expected, written = self._look(first, _CHUNK_RECORDS)
         if not written.any():
-            lost = self._skip_overwritten(slots[slots["sequence"] > expected])
+            lost = self._skip_overwritten(slots[self._overtaking(slots, expected)])
             return slots[:0], lost, 0, lost > 0
         length = len(slots) - int(np.argmax(written[::-1]))
         if not written[:length].all():
@@ -143,6 +143,13 @@ class RingReader:
         self.next_sequence = first + length
         lost = int(overwritten.sum())
         return records, lost, length - len(records) - lost, more
+
+    def _overtaking(self, slots: Records, expected: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+        """Which slots may hold a record of a later round than expected: such alone are worth a look at the whole ring."""
+        sequences = slots["sequence"]
+        in_place = (sequences - expected) % np.uint64(self.capacity) == 0
+        later: npt.NDArray[np.bool_] = (sequences > expected) & (sequences < _SEQUENCE_MAX) & in_place
+        return later
 
     def _skip_overwritten(self, candidates: Records) -> int:
         """Where records beyond those expected stand in their place: go on behind them; gives how many were lost."""

@@ -266,6 +266,29 @@ def test_records_with_absurd_sequences_stop_nothing(tmp_path: Path, sequence: in
     assert account.total <= ring.written or sequence < 2**62
 
 
+@pytest.mark.parametrize("shift", [2**63, 2**40 + 7], ids=["absurd", "in another's place"])
+def test_forged_records_do_not_keep_the_reader_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shift: int
+) -> None:
+    """Sound but for their sequences: they are passed by, and the ring is not looked through for each."""
+    ring = PlainRing(tmp_path, 4096)
+    reader = RingReader(ring.path)
+    for place in range(1, 4097):
+        ring.put(place, rings.record(place + shift, rings.payload()))
+    looked, real = [], os.pread
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        looked.append(length)
+        return real(fd, length, offset)
+
+    monkeypatch.setattr("os.pread", pread)
+    for _ in range(3):
+        assert len(reader.read().records) == 0
+    reader.close()
+    ring.close()
+    assert sum(looked) < 3 * 4096 * rings.RECORD_BYTES
+
+
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), capacity=st.integers(2, 20))
 def test_garbage_with_plausible_sequences_never_comes_through(
