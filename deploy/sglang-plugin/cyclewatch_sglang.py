@@ -336,6 +336,7 @@ def _group_id(name: str) -> int:
 PENDING_MAX: Final = 64
 WARMUP_RESULTS: Final = 32
 _CPU_SAMPLE_CYCLES: Final = 8  # the thread's CPU clock is a system call
+_COMMITTED_LAUNCHES: Final = 16  # to ask the requests of a batch takes 0.05 µs each
 
 if TYPE_CHECKING:
     Span = tuple[int, int, int, int, int, int, int, int]
@@ -410,6 +411,8 @@ class Cycles:
         self._speculative = 0
         self._pending: deque[Launch] = deque()
         self._warmup_results = WARMUP_RESULTS
+        self._committed_in = 0
+        self._committed_mean = 0.0
         self._notes = 0
         self.unmatched = 0
         self.paused = False
@@ -480,12 +483,27 @@ class Cycles:
                 self._speculative,
                 len(batch.reqs),
                 new_tokens if type(new_tokens) is int else 0,
-                kv_tokens if type(kv_tokens) is int else 0,
+                kv_tokens if type(kv_tokens) is int else self._committed(batch.reqs),
                 queue_length,
                 len(scheduler.running_batch.reqs),
                 self._end_on_cpu(now_ns) if self.synchronous else None,
             )
         )
+
+    def _committed(self, requests: Any) -> int:
+        """Cached tokens of a batch whose sum is on the GPU alone: about, since each request is asked now and then only.
+
+        So it is with speculation where the attention backend does without lengths on the host (0.5.23: FlashAttention
+        3 and TensorRT-LLM among them). The requests know theirs, one verification behind.
+        """
+        if self._committed_in <= 0:
+            self._committed_in = _COMMITTED_LAUNCHES
+            try:
+                self._committed_mean = sum([request.kv.kv_committed_len for request in requests]) / len(requests)
+            except (AttributeError, TypeError, ZeroDivisionError):
+                self._committed_mean = 0.0
+        self._committed_in -= 1
+        return round(self._committed_mean * len(requests))
 
     def processed(  # noqa: C901, PLR0912 (a call for each step would take 0.1 µs)
         self, batch: Any, result: Any, flags: int, now_ns: int, result_ns: int = 0, wait_ns: int = 0
@@ -718,6 +736,7 @@ class GarbagePauses:
 FAILURES_MAX: Final = 16
 _HEARTBEAT_NS: Final = 1_000_000_000
 _RETRY_NS: Final = 10_000_000_000
+_RETRY_MAX_NS: Final = 320_000_000_000
 _ABSENT: Final[Any] = object()
 
 
@@ -755,6 +774,7 @@ class Hooks:
         self._pauses = GarbagePauses(clock)
         self._counters_due_ns = 0
         self._retry_ns = 0
+        self._retry_after_ns = _RETRY_NS
         self._failures_in_a_row = 0
         self._results_at_failure = 0
         self.process_input_requests = self._input_hook()
@@ -1007,7 +1027,8 @@ class Hooks:
             if isinstance(error, ValueError):
                 self.disabled = DISABLED_BY_RING
             else:  # the directory may come later, or have room again
-                self._retry_ns = self._clock() + _RETRY_NS
+                self._retry_ns = self._clock() + self._retry_after_ns
+                self._retry_after_ns = min(2 * self._retry_after_ns, _RETRY_MAX_NS)
         except BaseException as error:
             self._failed(error, limit=1)
         return self.cycles
@@ -1311,6 +1332,9 @@ class Installation:
         _guarded(self.install)
 
     def _open_ring(self, scheduler: Any) -> RingWriter:
+        # Asked first, since to tell who writes takes milliseconds, at every try.
+        if not os.access(self._directory, os.W_OK | os.X_OK):
+            raise OSError(f"{self._directory} is not there, or must not be written to")
         applied = [name for name, owner, original in self._points if getattr(owner, name) is not original]
         points = [name for name, _, _ in self._points]
         hooks = {
@@ -1333,7 +1357,8 @@ class _Finder:
         if name != SCHEDULER_MODULE:
             return None
         for finder in sys.meta_path:
-            spec = None if finder is self else finder.find_spec(name, path, target)
+            find = None if finder is self else getattr(finder, "find_spec", None)  # finders of old have none
+            spec = None if find is None else find(name, path, target)
             if spec is not None:
                 self._watch(spec.loader)
                 return spec

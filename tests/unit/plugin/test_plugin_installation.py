@@ -341,6 +341,27 @@ def test_other_finders_are_asked(old: Path, directory: Path) -> None:
 # Versions with plugin framework
 
 
+def test_finders_of_old_are_passed_by(old: Path, directory: Path) -> None:
+    """What Python itself tolerates in `sys.meta_path` keeps no server from starting."""
+    code = """
+        import cyclewatch_sglang
+        class OfOld:
+            def find_module(self, name, path=None):
+                return None
+        class FirstOfAll:
+            def find_spec(self, name, path=None, target=None):
+                return None
+        cyclewatch_sglang.arm()
+        sys.meta_path[1:1] = [FirstOfAll(), OfOld()]
+        import warnings
+        warnings.simplefilter("ignore")
+        from sglang.srt.managers.scheduler import Scheduler
+        Scheduler().turn(3)
+        print(json.dumps(len(rings())))
+    """
+    assert run(code, old, directory) == 1
+
+
 def test_framework_loads_the_plugin(new: Path, directory: Path) -> None:
     """SGLang's framework installs the hooks through its registry; each function has one wrapper."""
     code = """
@@ -450,6 +471,21 @@ def test_directory_that_is_missing(old: Path, directory: Path) -> None:
     assert calls == 300
     assert log.count("\n") == 1
     assert log.startswith("cyclewatch_sglang cyclewatch: cycles are not measured, there is no ring: ")
+    assert f"{directory / 'missing'} is not there" in log
+
+
+def test_who_writes_is_not_told_while_there_is_no_directory(old: Path, directory: Path) -> None:
+    """To look up the versions of the packages takes milliseconds, and is tried again and again."""
+    code = """
+        import cyclewatch_sglang, logging
+        logging.disable()
+        cyclewatch_sglang.identity = lambda scheduler: sys.exit("asked")
+        cyclewatch_sglang.arm()
+        from sglang.srt.managers.scheduler import Scheduler
+        Scheduler().turn(3)
+        print(json.dumps(cyclewatch_sglang._installation.hooks.disabled))
+    """
+    assert run(code, old, directory / "missing") == plugin.RUNNING
 
 
 def test_capacity_that_is_no_number(old: Path, directory: Path) -> None:
