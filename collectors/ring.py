@@ -145,7 +145,7 @@ class RingReader:
         return records, lost, length - len(records) - lost, more
 
     def _overtaking(self, slots: Records, expected: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
-        """Which slots may hold a record of a later round than expected: such alone are worth a look at the whole ring."""
+        """Which slots may hold a record of a later round than expected; only such are worth a look at all of it."""
         sequences = slots["sequence"]
         in_place = (sequences - expected) % np.uint64(self.capacity) == 0
         later: npt.NDArray[np.bool_] = (sequences > expected) & (sequences < _SEQUENCE_MAX) & in_place

@@ -82,7 +82,7 @@ class Batch:
 
     forward_mode: Mode = Mode.DECODE
     device_ns: int = 10 * MS
-    reqs: list[int] = field(default_factory=lambda: [1, 2, 3, 4])
+    reqs: list[Any] = field(default_factory=lambda: [1, 2, 3, 4])
     extend_num_tokens: int | None = 7  # stale on decode
     seq_lens_sum: Any = 100
     spec_algorithm: Any = Algorithm.NONE

@@ -1,5 +1,6 @@
 """What a record says of its batch, beside its times."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -93,6 +94,33 @@ def test_new_tokens_are_those_of_a_prefill() -> None:
 def test_kv_tokens_only_if_they_are_a_number(seq_lens_sum: object, kv_tokens: int) -> None:
     """`seq_lens_sum` is taken where it is a plain number; a tensor is not touched."""
     assert only_record(Batch(seq_lens_sum=seq_lens_sum)).kv_tokens == kv_tokens
+
+
+@dataclass
+class Cache:
+    """What a request of 0.5.23 knows of its cached tokens."""
+
+    kv_committed_len: int
+
+
+@dataclass
+class Request:
+    """A request of 0.5.23."""
+
+    kv: Cache
+
+
+def test_kv_tokens_that_are_on_the_gpu_alone_are_those_of_the_requests() -> None:
+    """Each is asked at every 16th launch, and what they said holds for as many as there are until then."""
+    bench = Bench()
+    requests = [Request(Cache(tokens)) for tokens in (1000, 3000)]
+    for launch in range(32):
+        reqs = [*requests, Request(Cache(2000))] if launch == 1 else requests
+        batch: Any = Batch(seq_lens_sum=None, spec_algorithm=Algorithm.EAGLE, reqs=reqs)
+        bench.scheduler.process_batch_result(batch, bench.scheduler.run_batch(batch))
+        requests[0].kv.kv_committed_len += 4
+    told = [record.kv_tokens for record in bench.results]
+    assert told == [4000, 6000] + [4000] * 14 + [4064] * 16
 
 
 def test_facts_are_those_of_the_launch() -> None:
