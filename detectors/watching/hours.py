@@ -21,6 +21,7 @@ from cyclewatch.detectors.phases import Floats, Integers
 from cyclewatch.detectors.statistics import autoregression
 from cyclewatch.detectors.statistics.robust import clip_outliers, robust_sigma
 from cyclewatch.detectors.watching.decision import GONE_RATIO
+from cyclewatch.detectors.watching.order import is_repeated
 from cyclewatch.detectors.watching.saved import check_version
 
 VERSION = 1
@@ -93,12 +94,14 @@ class Hours:
     def add(self, at_ns: int, value: float) -> bool:
         """Take the level of the window that starts at `at_ns` (UTC); whether this closed an hour that counts.
 
-        What is out of order, or not finite, is left out.
+        What is repeated, or not finite, is left out.
         """
-        if at_ns <= self._last_ns or not math.isfinite(value):
+        if is_repeated(at_ns, self._last_ns) or not math.isfinite(value):
             return False
-        self._last_ns = at_ns
         hour = at_ns // HOUR_NS
+        if at_ns < self._last_ns:
+            self._put_back(hour)
+        self._last_ns = at_ns
         closed = hour != self._hour and self._close()
         self._hour = hour
         if len(self._values) == _VALUES_MAX:
@@ -118,6 +121,13 @@ class Hours:
                 self._pin()
         self._values, self._seen, self._every = [], 0, 1
         return counts
+
+    def _put_back(self, hour: int) -> None:
+        """Forget what a clock that was ahead took for this hour and later ones."""
+        while self._hours and self._hours[-1][0] >= hour:
+            self._hours.pop()
+        self._values, self._seen, self._every = [], 0, 1
+        self._since_hour = min(self._since_hour, hour)
 
     def _pin(self) -> None:
         """Take the last day as the reference if it is one."""

@@ -20,6 +20,7 @@ from cyclewatch.detectors.watching.decision import Parameters
 from cyclewatch.detectors.watching.deployment import Pace, Reference
 from cyclewatch.detectors.watching.level_watch import Level, LevelWatch
 from cyclewatch.detectors.watching.online import Direction, Suspicion
+from cyclewatch.detectors.watching.order import is_repeated
 from cyclewatch.detectors.watching.saved import check_version
 from cyclewatch.detectors.watching.shift_watch import Change, Kind
 from cyclewatch.detectors.windows import CellWindow
@@ -82,7 +83,7 @@ class SeriesDetector:
 
     def update(self, at_ns: int, cycles: Records, cells: Sequence[CellWindow]) -> Verdict:
         """Take the judged cycles of the window that starts at `at_ns` (UTC); windows must come in order of time."""
-        if at_ns <= self._last_ns:
+        if is_repeated(at_ns, self._last_ns):
             return Verdict(reason="window out of order")
         self._last_ns = at_ns
         if len(cycles) < self.parameters.min_cycles:

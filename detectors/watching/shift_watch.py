@@ -19,6 +19,7 @@ from cyclewatch.detectors.statistics import autoregression
 from cyclewatch.detectors.statistics.robust import clip_outliers, robust_sigma
 from cyclewatch.detectors.watching.decision import Parameters, decide, left_over, went_away
 from cyclewatch.detectors.watching.online import Cusum, Direction, Suspicion
+from cyclewatch.detectors.watching.order import is_repeated
 from cyclewatch.detectors.watching.recent import Recent
 from cyclewatch.detectors.watching.saved import check_version
 
@@ -176,7 +177,7 @@ class ShiftWatch:
         `usual` gives the level at this time on the days before, and is asked under suspicion only. `doubt`, of the
         same length in every window, is what the value may be wrong by: see `change_points/doubt.py`.
         """
-        if at_ns <= self._last_ns:
+        if is_repeated(at_ns, self._last_ns):
             return Step(reason="window out of order")
         if not math.isfinite(value):
             return Step(reason="no value")

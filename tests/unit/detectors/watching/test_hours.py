@@ -223,8 +223,19 @@ def test_windows_out_of_order_and_twice_change_nothing() -> None:
     hours.add(START_NS, 0.01)
     before = hours.state()
     assert not hours.add(START_NS, 5.0)
-    assert not hours.add(START_NS - HOUR_NS, 5.0)
+    assert not hours.add(START_NS - HOUR_NS // 12, 5.0)
     assert hours.state() == before
+
+
+def test_a_clock_that_is_put_back_goes_on_from_there() -> None:
+    """Of hours that have not been yet nothing is kept; a drift after them is found as if it had always gone right."""
+    levels = hour_levels(np.random.default_rng(5), 12 * DAY) + np.maximum(np.arange(12 * DAY) - 4 * DAY, 0) * 0.01 / DAY
+    right, put_back = Hours(), Hours()
+    ahead = [put_hour(put_back, 30 * DAY + hour, 0.0) for hour in range(5)]
+    assert any(ahead)
+    found = follow(levels, put_back)
+    assert len(put_back) == 12 * DAY - 1
+    assert found == follow(levels, right)
 
 
 def test_a_constant_series_never_drifts() -> None:

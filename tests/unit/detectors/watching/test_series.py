@@ -13,6 +13,7 @@ from cyclewatch.detectors.watching.series import Change, SeriesDetector
 from cyclewatch.detectors.windows import summarise
 from simulated import WINDOW_NS, cycles, server
 
+SECOND = 10**9
 PARAMETERS = Parameters.of(Detection(reference_s=300, min_effect=0.05), Windows())
 
 
@@ -89,6 +90,17 @@ def test_windows_out_of_order_or_twice_are_left_out() -> None:
     verdict = detector.update(WINDOW_NS, window.cycles[Phase.DECODE], window.cells)
     assert verdict.reason == "window out of order"
     assert detector.state() == state
+
+
+@pytest.mark.parametrize("put_back", [1, 12])
+def test_a_clock_that_is_put_back_stops_no_judging(put_back: int) -> None:
+    """By hours: what follows is judged at once, and not only when the clock has caught up."""
+    windows = server(150, seed=3, slower={90: 1.15})
+    hours = put_back * 3600 * SECOND // WINDOW_NS
+    moved = [(20_000 + number - (hours if number >= 75 else 0), records) for number, records in windows]
+    (change,) = _feed(_detector(), moved)
+    assert change.started_at_ns // WINDOW_NS == pytest.approx(20_000 - hours + 90, abs=5)
+    assert change.effect == pytest.approx(0.15, rel=0.25)
 
 
 def test_constant_cycles_are_no_change() -> None:
