@@ -13,7 +13,7 @@ from cyclewatch.collectors.gpu.calls import CallWatch, Clock
 from cyclewatch.collectors.gpu.capabilities import Support
 from cyclewatch.collectors.gpu.connection import Connection
 from cyclewatch.collectors.gpu.door import NvmlDoor
-from cyclewatch.collectors.gpu.events import WAIT_S
+from cyclewatch.collectors.gpu.events import WAIT_S, XidQueue
 from cyclewatch.collectors.gpu.pynvml_door import PynvmlDoor
 from cyclewatch.collectors.gpu.quantities import QUANTITIES
 from cyclewatch.collectors.gpu.session import Session
@@ -57,12 +57,13 @@ class GpuCollector:
         self._begin()
 
     def collect(self, now: Now) -> list[Sample]:
-        """What is due; what NVML does not answer in time is left out, and said.
+        """What is due, and the XIDs since the last time; what NVML does not answer in time is left out, and said.
 
         Intervals are measured at the moment of each call, not with `now`.
         """
         del now
-        return self._worker.run(self._connection.turn)
+        samples = self._worker.run(self._connection.turn)
+        return [*samples, *self._xids.take()]
 
     def close(self) -> None:
         """Shut NVML down and end the threads; what hangs is left to itself. The next call begins anew."""
@@ -75,9 +76,11 @@ class GpuCollector:
 
     def _begin(self) -> None:
         watch = CallWatch(self._clock)
+        xids = XidQueue()
 
         def session() -> Session:
-            return Session(self._door, self._settings, self._discovery, self._proc, watch, self._event_wait_s)
+            return Session(self._door, self._settings, self._discovery, self._proc, watch, xids, self._event_wait_s)
 
+        self._xids = xids
         self._worker = Worker(watch, self._deadline_s)
         self._connection = Connection(session, self._clock)

@@ -151,10 +151,11 @@ class Device:
             self._gpm.close()
 
     def _look_at_mode(self) -> None:
-        """MIG on or off decides whether the GPU as a whole has counters, or its slices."""
-        if self._number(Number.MIG_MODE) == 1:
+        """MIG on or off decides whether the GPU as a whole has counters, or its slices; no answer changes nothing."""
+        mode = self._number(Number.MIG_MODE)
+        if mode == 1:
             self._mig.refresh()
-        else:
+        elif mode == 0 or self.calls.capabilities.refused(Number.MIG_MODE):
             self._mig.close()
         if self._has_counters is None:
             self._has_counters = self.calls.ask("gpm_supported", self._door.gpm_supported, self.handle)

@@ -195,7 +195,11 @@ class NvmlDoor(Protocol):
         ...
 
     def fields(self, gpu: Handle, fields: Sequence[Field]) -> list[Answer]:
-        """The values of many fields in one call, in their order."""
+        """The values of many fields in one call, in their order.
+
+        Bytes over PCIe in 32 bits are not supported: PCIe wraps such a counter in a fraction of a second, so that
+        nothing can be told from two readings of it.
+        """
         ...
 
     def memory(self, gpu: Handle) -> Memory:

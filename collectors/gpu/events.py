@@ -1,5 +1,6 @@
 """XID errors, waited for in a thread of its own: NVML's wait blocks, and knows only what happens during it."""
 
+import contextlib
 import queue
 import threading
 import time
@@ -17,6 +18,25 @@ PENDING_MAX = 1000
 _ENDED = {Code.UNINITIALIZED, Code.INVALID_ARGUMENT, Code.FUNCTION_NOT_FOUND, Code.NOT_SUPPORTED}
 
 
+class XidQueue:
+    """XIDs on their way from the thread that hears of them to whoever tells them.
+
+    It outlives every initialisation of NVML and every call that hangs: those are when XIDs matter most.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: queue.Queue[Happening] = queue.Queue(PENDING_MAX)
+
+    def put(self, xid: Happening) -> None:
+        """Add one; of a storm of them, those beyond `PENDING_MAX` are dropped."""
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait(xid)
+
+    def take(self) -> list[Happening]:
+        """The XIDs since the last time."""
+        return [self._waiting.get_nowait() for _ in range(self._waiting.qsize())]
+
+
 class XidWatch:
     """Waits for XIDs of GPUs from its making to its `stop`; a new one is made when NVML is initialised anew."""
 
@@ -24,22 +44,19 @@ class XidWatch:
         self,
         door: NvmlDoor,
         gpus: Sequence[tuple[int, Handle]],
+        found: XidQueue,
         wait_s: float = WAIT_S,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._door = door
         self._gpus = gpus
+        self._found = found
         self._wait_s = wait_s
         self._wall = wall
-        self._found: queue.Queue[Happening] = queue.Queue(PENDING_MAX)
         self._stop = threading.Event()
         self.problem = ""
         self._thread = threading.Thread(target=self._run, name="nvml-events", daemon=True)
         self._thread.start()
-
-    def take(self) -> list[Happening]:
-        """The XIDs since the last time."""
-        return [self._found.get_nowait() for _ in range(self._found.qsize())]
 
     def stop(self) -> None:
         """End the thread, which takes a wait at most."""
@@ -85,5 +102,4 @@ class XidWatch:
         index = next((index for index, gpu in self._gpus if gpu == event.gpu), None)
         slice_ = f" in MIG instance {event.gpu_instance}" if event.gpu_instance != NO_INSTANCE else ""
         subject = "gpu" if index is None else f"gpu{index}"
-        if not self._found.full():
-            self._found.put_nowait(Happening(NODE, "xid", subject, meaning(event.data) + slice_, self._wall()))
+        self._found.put(Happening(NODE, "xid", subject, meaning(event.data) + slice_, self._wall()))

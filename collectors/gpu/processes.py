@@ -1,6 +1,7 @@
 """Which process uses a GPU: NVML gives process numbers of the host, which must be found again as a server's."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from cyclewatch.collectors.records import NODE, Reading
 
 _PERCENT = 100
 _YEAR_2100_US = 4_102_444_800_000_000
+_AHEAD_US = 5_000_000
+"""A sample that was taken so far in the future was taken before the wall clock was put back."""
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,13 @@ def _innermost(status: Mapping[str, str]) -> int:
 class GpuProcesses:
     """Memory and use of each GPU by process. The list is the slowest call of all: 4.5 ms on one GPU (MangoHud)."""
 
-    def __init__(self, door: NvmlDoor, discovery: Discovery, proc: Path) -> None:
+    def __init__(
+        self, door: NvmlDoor, discovery: Discovery, proc: Path, wall: Callable[[], int] = time.time_ns
+    ) -> None:
         self._door = door
         self._discovery = discovery
         self._proc = proc
+        self._wall = wall
         self._seen_us: dict[int, int] = {}
 
     def owners(self) -> Owners:
@@ -116,7 +122,7 @@ class GpuProcesses:
             yield Reading(owner.target, "gpu.process_sm_ratio", share, _labels(gpu, owner))
 
     def _shares(self, calls: GpuCalls, gpu: Handle, index: int, owners: Owners) -> dict[Owner, float]:
-        since_us = self._seen_us.get(index, 0)
+        since_us = self._seen_us[index] = self._since_us(index)
         samples = calls.first(
             ("process_use", self._door.process_use, gpu, since_us),
             ("process_use_v1", self._door.process_use_v1, gpu, since_us),
@@ -125,13 +131,21 @@ class GpuProcesses:
         for pid, at_us, sm in samples or ():
             if since_us < at_us < _YEAR_2100_US and 0 <= sm <= _PERCENT:
                 by_pid.setdefault(pid, []).append(sm)
-                self._seen_us[index] = max(self._seen_us.get(index, 0), at_us)
+                self._seen_us[index] = max(self._seen_us[index], at_us)
         shares: dict[Owner, float] = {}
         for pid, values in by_pid.items():
             owner = owners.of(pid)
             if owner is not None:
                 shares[owner] = min(shares.get(owner, 0.0) + sum(values) / len(values) / _PERCENT, 1.0)
         return shares
+
+    def _since_us(self, index: int) -> int:
+        """When the last sample seen was taken; 0, for all of them, where there is none yet or the clock was put back.
+
+        NVML stamps samples with the wall clock, and gives those with later stamps only.
+        """
+        seen_us = self._seen_us.get(index, 0)
+        return seen_us if seen_us <= self._wall() // 1000 + _AHEAD_US else 0
 
 
 def _labels(gpu: str, owner: Owner) -> tuple[tuple[str, str], ...]:

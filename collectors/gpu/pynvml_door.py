@@ -22,6 +22,10 @@ from cyclewatch.collectors.gpu.door import (
 
 _VALUES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """Members of nvmlValue_t by NVML_VALUE_TYPE_*."""
+_WIDE = {"ulVal", "ullVal", "sllVal"}
+"""Those of 64 bits."""
+_PCIE_BYTES = {197, 198}
+"""Fields that count bytes over PCIe (NVML_FI_DEV_PCIE_COUNT_*_BYTES); see `NvmlDoor.fields`."""
 _MIG_MAX = 64
 _LIBRARY = "libnvidia-ml.so.1"
 
@@ -225,7 +229,11 @@ def _address(handle: Any) -> int | None:  # noqa: ANN401 (a pointer of ctypes)
 
 
 def _answer(value: Any) -> Answer:  # noqa: ANN401 (a structure of ctypes)
-    code = value.nvmlReturn
-    kind = value.valueType
-    known = code == Code.SUCCESS and 0 <= kind < len(_VALUES)
-    return Answer(getattr(value.value, _VALUES[kind]) if known else 0, code if known or code else Code.UNKNOWN)
+    if value.nvmlReturn != Code.SUCCESS:
+        return Answer(0, value.nvmlReturn)
+    if not 0 <= value.valueType < len(_VALUES):
+        return Answer(0, Code.UNKNOWN)
+    member = _VALUES[value.valueType]
+    if value.fieldId in _PCIE_BYTES and member not in _WIDE:
+        return Answer(0, Code.NOT_SUPPORTED)
+    return Answer(getattr(value.value, member))

@@ -64,8 +64,12 @@ QUANTITIES = (
     _quantity("sm_occupancy_ratio", "Warps on the SMs, of what they can hold.", "GPM metric 3", _FAST, _SLICE),
     _quantity("tensor_ratio", "Share of the time in which the tensor cores worked.", "GPM metric 5", _FAST, _SLICE),
     _quantity("memory_bandwidth_ratio", "Memory traffic, of what is possible.", "GPM metric 10", _FAST, _SLICE),
-    _quantity("pcie_sent_bytes_per_s", "From the GPU over PCIe.", "GPM metric 20, or field 197", _FAST, _SLICE),
-    _quantity("pcie_received_bytes_per_s", "To the GPU over PCIe.", "GPM metric 21, or field 198", _FAST, _SLICE),
+    _quantity(
+        "pcie_sent_bytes_per_s", "From the GPU over PCIe.", "GPM metric 20, or field 197 of 64 bits", _FAST, _SLICE
+    ),
+    _quantity(
+        "pcie_received_bytes_per_s", "To the GPU over PCIe.", "GPM metric 21, or field 198 of 64 bits", _FAST, _SLICE
+    ),
     _quantity(
         "nvlink_sent_bytes_per_s",
         "From the GPU over all NVLinks.",

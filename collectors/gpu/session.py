@@ -7,7 +7,7 @@ from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.gpu.calls import NONSENSE, CallWatch, GpuCalls, GpuGoneError
 from cyclewatch.collectors.gpu.device import Device
 from cyclewatch.collectors.gpu.door import Code, Number, NvmlDoor, NvmlError, Text
-from cyclewatch.collectors.gpu.events import XidWatch
+from cyclewatch.collectors.gpu.events import XidQueue, XidWatch
 from cyclewatch.collectors.gpu.processes import GpuProcesses, Owners
 from cyclewatch.collectors.gpu.quantities import STEADY
 from cyclewatch.collectors.gpu.steady import SteadyReadings
@@ -50,7 +50,7 @@ class _Due:
 
 
 class Session:
-    """Reads all GPUs of a door that it opens, one turn at a time.
+    """Reads all GPUs of a door that it opens, one turn at a time; the XIDs it hears of go into `xids`.
 
     Raises:
         NvmlError: NVML cannot be initialised.
@@ -64,6 +64,7 @@ class Session:
         discovery: Discovery,
         proc: Path,
         watch: CallWatch,
+        xids: XidQueue,
         event_wait_s: float,
     ) -> None:
         self._door = door
@@ -91,7 +92,7 @@ class Session:
             self._shut()
             raise
         gpus = [(device.index, device.handle) for device in self.devices.values()]
-        self._xids = XidWatch(door, gpus, event_wait_s)
+        self._xids = XidWatch(door, gpus, xids, event_wait_s)
 
     def _find(self, index: int) -> None:
         try:
@@ -143,7 +144,6 @@ class Session:
         if slow:
             lost = (Reading(NODE, "gpu.answering", 0.0, (("gpu", str(index)),)) for index in self.lost)
             self._tell(turn, [*lost, *self._time_in_nvml(now_ns)], now_ns)
-        turn.samples += self._xids.take()
         turn.samples += [Failure(f"gpu{index}", reason) for index, reason in self.lost.items()]
         turn.samples += [NoData(problem) for problem in (self._unseen, self._xids.problem) if problem]
 

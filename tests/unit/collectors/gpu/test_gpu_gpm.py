@@ -1,8 +1,10 @@
 """GPM: two samples, the window between them, and instances that come and go."""
 
+from typing import Any
+
 import pytest
 
-from cyclewatch.collectors.gpu.door import Handle
+from cyclewatch.collectors.gpu.door import Code, Handle
 from cyclewatch.collectors.gpu.gpm import WINDOW_MAX_NS
 from cyclewatch.collectors.gpu.recording import RecordedDoor
 from nvml_lab import SECOND, lab, recording
@@ -11,8 +13,10 @@ from nvml_lab import SECOND, lab, recording
 class CountingDoor(RecordedDoor):
     """Knows which buffers are out."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(recording(name))
+    def __init__(self, name: str, **answers: list[Any]) -> None:
+        recorded = recording(name)
+        recorded.answers |= {f"gpu0 {call}": answer for call, answer in answers.items()}
+        super().__init__(recorded)
         self.buffers: list[Handle] = []
 
     def gpm_buffer(self) -> Handle:
@@ -57,6 +61,23 @@ def test_mig_instances_have_buffers_of_their_own() -> None:
         assert len(one.values("gpu.sm_ratio")) == 2
         assert one.values("gpu.sm_ratio", mig="1") + one.values("gpu.sm_ratio", mig="2") == [0.88, 0.12]
     assert door.buffers == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "slices"),
+    [(1, 2), (0, 0), ({"error": int(Code.TIMEOUT)}, 2), ({"error": int(Code.NOT_SUPPORTED)}, 0)],
+    ids=["on", "off", "no answer", "refused"],
+)
+def test_mig_instances_stay_until_mig_is_off(answer: int | dict[str, int], slices: int) -> None:
+    """Whether it is, is asked with the facts, too: the first two answers are those of the first turn."""
+    door = CountingDoor("h100-mig", mig_mode=[1, 1, answer])
+    with lab(door) as one:
+        for _ in range(5):
+            one.turn()
+        assert len(one.values("gpu.sm_ratio")) == 2
+        one.turn().turn()
+        assert len(door.buffers) == 2 + 2 * slices
+        assert len(one.values("gpu.sm_ratio", mig="1")) == bool(slices)
 
 
 def test_a_mig_instance_made_anew_begins_anew() -> None:

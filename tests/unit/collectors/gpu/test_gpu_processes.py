@@ -5,10 +5,13 @@ from pathlib import Path
 import pytest
 
 from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.gpu.calls import CallWatch
+from cyclewatch.collectors.gpu.device import Device
+from cyclewatch.collectors.gpu.processes import GpuProcesses
 from cyclewatch.collectors.gpu.recording import RecordedDoor
 from cyclewatch.collectors.records import NODE, Reading, RingIdentity
 from fake_proc import FakeProc
-from nvml_lab import Lab, lab, recording
+from nvml_lab import SECOND, Lab, lab, recording
 
 USED = 131_000_000_000
 OTHERS = 600_000_000
@@ -115,3 +118,32 @@ def test_processes_are_listed_twice_a_minute_and_when_a_server_came(tmp_path: Pa
         discovery.note(ring(7, 1))
         one.turn().turn()
         assert door._asked["gpu0 processes"] == 3
+
+
+@pytest.mark.parametrize(
+    ("step_s", "told"),
+    [(30, True), (-3600, True), (-2, False)],
+    ids=["goes on", "put back by an hour", "put back by less than its samples may be ahead"],
+)
+def test_use_is_told_whatever_the_wall_clock_does(tmp_path: Path, step_s: int, told: bool) -> None:
+    """NVML stamps samples with it, and gives those after the last one seen."""
+    status(tmp_path, 4100, 4000, 7)
+    status(tmp_path, 4000, 1, 1)
+    discovery = Discovery(())
+    discovery.note(ring(7, 1))
+    recorded = recording("h200")
+    door = RecordedDoor(recorded)
+    device = Device(door, door.gpu(0), 0, CallWatch(lambda: 0))
+    now_s = 1_790_000_000
+    processes = GpuProcesses(door, discovery, tmp_path, lambda: now_s * SECOND)
+
+    def shares() -> list[float]:
+        recorded.answers["gpu0 process_use"] = [[[4100, now_s * 1_000_000, 50]]]
+        readings = processes.read(device, processes.owners())
+        return [one.value for one in readings if one.name == "gpu.process_sm_ratio"]
+
+    assert shares() == [0.5]
+    now_s += step_s
+    assert shares() == [0.5] * told
+    now_s += 30
+    assert shares() == [0.5]

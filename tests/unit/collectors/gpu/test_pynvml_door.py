@@ -11,8 +11,8 @@ from typing import Any
 import pynvml
 import pytest
 
-from cyclewatch.collectors.gpu.door import Field, Number, NvmlDoor, NvmlError
-from cyclewatch.collectors.gpu.pynvml_door import _NUMBERS, _TEXTS, PynvmlDoor
+from cyclewatch.collectors.gpu.door import Code, Field, Number, NvmlDoor, NvmlError
+from cyclewatch.collectors.gpu.pynvml_door import _NUMBERS, _TEXTS, PynvmlDoor, _answer
 from cyclewatch.collectors.gpu.recording import RecordedDoor, Recording
 from nvml_lab import RECORDINGS
 
@@ -92,6 +92,34 @@ def test_fields_of_every_type_come_through(answers: dict[str, Any]) -> None:
     assert set(values(answers, "gpu.nvlink_links_active")) == {18}
     assert answers["known"]["nvlink/replay"] == "supported"
     assert answers["known"]["ecc/corrected"] == "not supported"
+
+
+def test_bytes_over_pcie_in_32_bits_are_as_good_as_none(answers: dict[str, Any]) -> None:
+    """They wrap many times between two readings; those of 64 bits do not."""
+    assert answers["known"]["pcie_sent"] == "not supported"
+    assert answers["known"]["pcie_received"] == "supported"
+    door = RecordedDoor(Recording.load(answers["recording"]))
+    assert door.fields(door.gpu(0), [Field(197), Field(198)]) == [(0, Code.NOT_SUPPORTED), (5_000_000_000, 0)]
+
+
+@pytest.mark.parametrize(
+    ("field", "kind", "code", "expected"),
+    [
+        (197, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, 0, (0, Code.NOT_SUPPORTED)),
+        (198, pynvml.NVML_VALUE_TYPE_SIGNED_INT, 0, (0, Code.NOT_SUPPORTED)),
+        (198, pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG, 0, (7, 0)),
+        (197, pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, 0, (7, 0)),
+        (197, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, Code.NO_PERMISSION, (0, Code.NO_PERMISSION)),
+        (94, pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, 0, (7, 0)),
+        (94, pynvml.NVML_VALUE_TYPE_COUNT, 0, (0, Code.UNKNOWN)),
+    ],
+)
+def test_the_width_of_an_answer_matters_for_bytes_alone(
+    field: int, kind: int, code: int, expected: tuple[int, int]
+) -> None:
+    value = pynvml.c_nvmlFieldValue_t(fieldId=field, valueType=kind, nvmlReturn=code)
+    value.value.ullVal = 7
+    assert _answer(value) == expected
 
 
 def test_processes_come_through(answers: dict[str, Any]) -> None:
