@@ -1,6 +1,7 @@
 """The one table of collectors: a new collector is added here, and nowhere else."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from cyclewatch.collectors.base import Collector
 from cyclewatch.collectors.cycles import CyclesCollector
@@ -14,7 +15,7 @@ from cyclewatch.collectors.host.collector import HostCollector
 from cyclewatch.collectors.local_servers import LocalServersCollector
 from cyclewatch.collectors.probe.quantities import QUANTITIES as PROBE
 from cyclewatch.collectors.quantities import Quantity
-from cyclewatch.collectors.self_usage import SelfCollector, Work
+from cyclewatch.collectors.self_usage import OWN, SelfCollector, Work
 from cyclewatch.config.settings import Settings
 
 
@@ -31,11 +32,12 @@ def build_collectors(
     resume: Mapping[str, int],
     work: Callable[[], Work] = Work,
     nvml: NvmlDoor | None = None,
+    own: Path = OWN,
 ) -> list[Collector]:
     """The collectors that the settings switch on.
 
     `resume` maps rings to the sequence to go on with; `work` tells of the daemon's own; `nvml` stands for the
-    driver's library.
+    driver's library, and `own` for the daemon's directory in /proc.
     """
     table: dict[str, tuple[bool, Collector]] = {
         "cycles": (
@@ -50,6 +52,6 @@ def build_collectors(
         "engine": (settings.engine.enabled, EngineCollector(settings.engine, discovery, HttpFetcher())),
         "host": (settings.host.enabled, HostCollector(settings.host, discovery)),
         "gpu": (settings.gpu.enabled, GpuCollector(settings.gpu, discovery, settings.host.proc, nvml)),
-        "self": (settings.self.enabled, SelfCollector(settings.self, settings.host.proc, work)),
+        "self": (settings.self.enabled, SelfCollector(settings.self, work, own)),
     }
     return [collector for enabled, collector in table.values() if enabled]

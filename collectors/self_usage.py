@@ -19,6 +19,9 @@ from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Reading, Sample
 from cyclewatch.config.settings import SelfUsage
 
+OWN = Path("/proc/self")
+"""Of the daemon's own pid namespace, as the numbers of its threads are: `host.proc` may show those of another one."""
+
 _PACE = "self.interval_s"
 _COUNTED = "what the daemon counts"
 _STATUS = "/proc/self/status"
@@ -104,7 +107,10 @@ class Work:
 
 
 class SelfCollector:
-    """Tells what the daemon uses. `work` is asked for the rest, and must be safe to call from any thread."""
+    """Tells what the daemon uses. `work` is asked for the rest, and must be safe to call from any thread.
+
+    `own` stands for the daemon's own directory in /proc.
+    """
 
     name = "self"
     quantities = QUANTITIES
@@ -112,12 +118,12 @@ class SelfCollector:
     def __init__(
         self,
         settings: SelfUsage,
-        proc: Path,
         work: Callable[[], Work],
+        own: Path = OWN,
         cpu_ns: Callable[[], int] = time.process_time_ns,
     ) -> None:
         self.interval_s = settings.interval_s
-        self._own = proc / "self"
+        self._own = own
         self._work = work
         self._cpu_ns = cpu_ns
         self._counts: Counts[_Series] | None = None

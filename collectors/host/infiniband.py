@@ -16,7 +16,7 @@ _ERRORS, _WAIT = "host.infiniband_errors_per_s", "host.infiniband_transmit_wait_
 _COUNTERS: Mapping[str, tuple[str, int]] = {
     "counters/port_rcv_data": (_RECEIVE, _WORD_BYTES),
     "counters/port_xmit_data": (_TRANSMIT, _WORD_BYTES),
-    "hw_counters/rx_bytes": (_RECEIVE, 1),  # adapters without the standard's counters, as Amazon's EFA
+    "hw_counters/rx_bytes": (_RECEIVE, 1),
     "hw_counters/tx_bytes": (_TRANSMIT, 1),
     "counters/port_xmit_wait": (_WAIT, 1),
     "counters/symbol_error": (_ERRORS, 1),
@@ -28,6 +28,11 @@ _COUNTERS: Mapping[str, tuple[str, int]] = {
 
 Documentation/ABI/stable/sysfs-class-infiniband: data counts in words of four bytes, in `counters` only.
 """
+_IN_PLACE_OF = {
+    "hw_counters/rx_bytes": "counters/port_rcv_data",
+    "hw_counters/tx_bytes": "counters/port_xmit_data",
+}
+"""Files that count only where a port does not tell the standard's: Amazon's EFA has these alone, some have both."""
 _UNSUPPORTED = b"N/A"
 
 _Port = tuple[str, str]
@@ -87,9 +92,11 @@ class InfiniBand(ReadAtLooks[tuple[_Port, str], str]):
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
         """Read all ports, then find out which there are now."""
         del scene
+        found = self._files.advance(now_ns)
+        told = {place for place, counts in found.items() if SINGLE in counts.now}
         sums: dict[tuple[str, _Port], float] = {}
-        for (port, file), counts in self._files.advance(now_ns).items():
-            if SINGLE in counts.per_s:
+        for (port, file), counts in found.items():
+            if SINGLE in counts.per_s and (port, _IN_PLACE_OF.get(file)) not in told:
                 name, unit = _COUNTERS[file]
                 sums[name, port] = sums.get((name, port), 0.0) + counts.per_s[SINGLE] * unit
         for (name, (device, number)), value in sums.items():

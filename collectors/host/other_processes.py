@@ -2,9 +2,12 @@
 
 import heapq
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 
 from cyclewatch.collectors.host.source import OnlyAtLooks, Scene
+from cyclewatch.collectors.procfs import ProcessStat
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import NODE, Reading, Sample
 
@@ -15,6 +18,30 @@ _LEAST_RATIO = 0.01
 _KERNEL_THREADS = 2
 """The pid of the parent of all kernel threads."""
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class _Survey:
+    """What a look has found: the CPU time of each process, by pid and start.
+
+    In clock ticks; `at_ticks` is the moment of the look since boot, as the start of a process is.
+    """
+
+    at_ns: int
+    at_ticks: int
+    cpu_ticks: Mapping[tuple[int, int], int]
+
+    def used_since(self, pid: int, stat: ProcessStat) -> int:
+        """Clock ticks of CPU since this look; none where an older process was not seen then, as nobody knows."""
+        before = self.cpu_ticks.get((pid, stat.start_ticks))
+        if before is None:
+            before = 0 if stat.start_ticks >= self.at_ticks else stat.cpu_ticks
+        return max(0, stat.cpu_ticks - before)
+
+
+def _boot_ns() -> int:
+    """Nanoseconds since boot, as the kernel counts them for the start of a process."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
 
 
 class OtherProcesses(OnlyAtLooks):
@@ -45,29 +72,29 @@ class OtherProcesses(OnlyAtLooks):
         ),
     )
 
-    def __init__(self) -> None:
-        self._ticks: dict[tuple[int, int], int] | None = None
-        self._at_ns = 0
+    def __init__(self, boot_ns: Callable[[], int] = _boot_ns) -> None:
+        self._boot_ns = boot_ns
+        self._last: _Survey | None = None
 
     def look(self, scene: Scene, now_ns: int) -> Iterator[Sample]:
         """Go through all processes."""
         serving = {(process.pid, process.start_ticks) for process in scene.processes}
-        before, since_ns = self._ticks, now_ns - self._at_ns
-        self._ticks, self._at_ns = {}, now_ns
+        last, at_ticks = self._last, self._boot_ns() * _TICKS_PER_S // 10**9
+        cpu_ticks: dict[tuple[int, int], int] = {}
         by_command: dict[str, int] = {}
         for pid in scene.tree.processes():
             stat = scene.tree.stat(pid)
             if stat is None:
                 continue
             key = pid, stat.start_ticks
-            self._ticks[key] = stat.cpu_ticks
-            if before is not None and key not in serving:
+            cpu_ticks[key] = stat.cpu_ticks
+            if last is not None and key not in serving:
                 command = _command(stat.name, kernel=_KERNEL_THREADS in {pid, stat.parent_pid})
-                used = max(0, stat.cpu_ticks - before.get(key, 0))
-                by_command[command] = by_command.get(command, 0) + used
-        if before is None or since_ns <= 0:
+                by_command[command] = by_command.get(command, 0) + last.used_since(pid, stat)
+        self._last = _Survey(now_ns, at_ticks, cpu_ticks)
+        if last is None or now_ns <= last.at_ns:
             return
-        scale = 1e9 / (_TICKS_PER_S * since_ns)
+        scale = 1e9 / (_TICKS_PER_S * (now_ns - last.at_ns))
         yield Reading(NODE, "host.other_processes_ratio", sum(by_command.values()) * scale)
         for command, ticks in heapq.nlargest(COMMANDS_MAX, by_command.items(), key=lambda item: item[1]):
             if ticks * scale >= _LEAST_RATIO:
@@ -75,7 +102,7 @@ class OtherProcesses(OnlyAtLooks):
 
     def close(self) -> None:
         """Forget the last look."""
-        self._ticks = None
+        self._last = None
 
 
 def _command(name: str, *, kernel: bool) -> str:

@@ -10,6 +10,7 @@ from cyclewatch.collectors.base import Collector, Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.records import Failure, NoData
 from cyclewatch.collectors.registry import build_collectors
+from cyclewatch.collectors.self_usage import OWN
 from cyclewatch.config.section import Section
 from cyclewatch.config.settings import Host, Rings, Settings
 
@@ -24,19 +25,19 @@ SECTIONS = [
 """Sections of the configuration that switch a collector."""
 
 
-def build(settings: Settings) -> list[Collector]:
-    return build_collectors(settings, Discovery(()), {})
+def build(settings: Settings, own: Path = OWN) -> list[Collector]:
+    return build_collectors(settings, Discovery(()), {}, own=own)
 
 
 @pytest.fixture(name="collector", params=NAMES)
 def _collector(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Collector]:
-    """The collector in an empty world: no rings, no processes, no servers."""
+    """The collector in an empty world: no rings, no processes (not even its own), no servers."""
     (tmp_path / "proc").mkdir()
     settings = Settings(
         rings=Rings(directory=tmp_path / "rings"),
         host=Host(proc=tmp_path / "proc", sys=tmp_path / "sys", cgroup=tmp_path / "cgroup"),
     )
-    collector = next(one for one in build(settings) if one.name == request.param)
+    collector = next(one for one in build(settings, tmp_path / "proc/self") if one.name == request.param)
     yield collector
     collector.close()
 

@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cyclewatch.collectors.base import Now
+from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.records import NODE, Failure, Reading, Sample
+from cyclewatch.collectors.registry import build_collectors
 from cyclewatch.collectors.self_usage import RingProgress, SelfCollector, Work
-from cyclewatch.config.settings import SelfUsage
+from cyclewatch.config.settings import Host, SelfUsage, Settings
 from fake_proc import FakeProc
 
 SECOND = 10**9
@@ -25,7 +27,7 @@ class Daemon:
         (self.own / "status").write_text(STATUS)
         self.cpu_ns = 0
         self.work = Work()
-        self.collector = SelfCollector(SelfUsage(), proc, lambda: self.work, lambda: self.cpu_ns)
+        self.collector = SelfCollector(SelfUsage(), lambda: self.work, self.own, lambda: self.cpu_ns)
 
     def collect(self, at_s: float) -> list[Sample]:
         return list(self.collector.collect(Now(int(at_s * 1e9), 1)))
@@ -93,6 +95,20 @@ def test_threads_of_a_pool_count_together_and_foreign_ones_as_other(daemon: Daem
     assert values[NODE, "thread_cpu_ratio", threading.current_thread().name] == pytest.approx(0.05)
     assert values[NODE, "thread_cpu_ratio", "collector"] == pytest.approx(0.1)
     assert values[NODE, "thread_cpu_ratio", "other"] == pytest.approx(0.01)
+
+
+def test_threads_have_their_names_where_the_hosts_proc_is_mounted(tmp_path: Path) -> None:
+    """There the daemon's threads have other numbers: those of the host."""
+    fake = FakeProc(tmp_path)
+    task = fake.proc / "self/task/4000100"
+    task.mkdir(parents=True)
+    (task / "schedstat").write_text(f"{SECOND} 0 0\n")
+    settings = Settings(host=Host(proc=fake.proc))
+    (collector,) = (one for one in build_collectors(settings, Discovery(()), {}) if one.name == "self")
+    list(collector.collect(Now(0, 1)))
+    samples = list(collector.collect(Now(SECOND, 1)))
+    names = [dict(one.labels).get("thread") for one in samples if isinstance(one, Reading)]
+    assert threading.current_thread().name in names
 
 
 def test_the_work_of_the_store_and_of_the_queues_is_told(daemon: Daemon) -> None:
