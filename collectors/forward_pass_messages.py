@@ -75,6 +75,8 @@ class _MessageInOrder(Message, frozen=True, array_like=True):
 _BY_NAME, _IN_ORDER = msgspec.msgpack.Decoder(Message), msgspec.msgpack.Decoder(_MessageInOrder)
 _ARRAYS = {*range(0x90, 0xA0), 0xDC, 0xDD}
 """First bytes of arrays in MessagePack."""
+MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding raises over what is no message: invalid text and deep nesting are Python's own errors."""
 
 
 def decoded(payload: bytes) -> Message:
@@ -82,6 +84,8 @@ def decoded(payload: bytes) -> Message:
 
     Raises:
         msgspec.MsgspecError: it is none.
+        UnicodeDecodeError: the same, where a text in it is none.
+        RecursionError: the same, where it is nested too deeply.
     """
     return _IN_ORDER.decode(payload) if payload and payload[0] in _ARRAYS else _BY_NAME.decode(payload)
 
@@ -116,7 +120,7 @@ class Subscriber:
                 return
             try:
                 yield decoded(frames[-1]) if len(frames) == _FRAMES else None
-            except msgspec.MsgspecError:
+            except MALFORMED:
                 yield None
 
     def close(self) -> None:

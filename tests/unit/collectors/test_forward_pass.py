@@ -269,6 +269,8 @@ class TestSubscriber:
             [b"", b"\0" * 8, msgspec.msgpack.encode(message(0, wall_time=-1.0))],
             [b"", b"\0" * 8, msgspec.msgpack.encode(message(0, counter_id=2**63))],
             [b"", b"\0" * 8, msgspec.msgpack.encode(message(0)), b"more"],
+            [b"", b"\0" * 8, msgspec.msgpack.encode(message(0, worker_id="abc")).replace(b"abc", b"a\xff\xff")],
+            [b"", b"\0" * 8, b"\x81\xa1x" + b"\x91" * 60_000 + b"\xc0"],
         ],
     )
     def test_what_is_no_message_is_none(
