@@ -124,3 +124,11 @@ def missing_rows(sum_ns: float, whole_ns: float) -> list[Flaw]:
         return []
     share = sum_ns / whole_ns
     return [Flaw(FlawKind.INCOMPLETE, f"rows are missing: those that are there make {share:.0%} of the time")]
+
+
+def surplus_rows(sum_ns: float, whole_ns: float) -> list[Flaw]:
+    """A table that lists more than the time that it says its rows are of."""
+    if whole_ns <= 0 or sum_ns <= (1 + MISSING_RATIO) * whole_ns:
+        return []
+    text = f"the rows make {sum_ns / whole_ns:.0%} of the time: one of them is no kernel but a span that holds others"
+    return [Flaw(FlawKind.INCOMPLETE, text)]

@@ -1,13 +1,14 @@
 """The table that torch prints of a profile: `prof.key_averages().table()`, also out of the log of several hosts.
 
 Its rows are operators, calls of the runtime, and what ran on the device; an operator's device time is that of its
-kernels, so only rows without any CPU time count. Each figure has its own unit.
+kernels, so only rows without any CPU time count. Each figure has its own unit. An annotation (`record_function`) has
+two rows: one on the CPU, and one on the device with the time from its first kernel to its last.
 """
 
 import re
 from dataclasses import dataclass, field, replace
 
-from cyclewatch.collectors.profiles.flaws import missing_rows
+from cyclewatch.collectors.profiles.flaws import MISSING_RATIO, missing_rows, surplus_rows
 from cyclewatch.collectors.profiles.records import (
     Flaw,
     FlawKind,
@@ -24,9 +25,13 @@ _FIRST_TITLE = re.compile(r"\bName\s{2,}")
 _DEVICE = re.compile(r"Self (?!CPU\b)\w+")
 _TOTAL = re.compile(r"Self (?!CPU\b)\w+ time total:\s*(?P<time>\S+)")
 _ANY_TOTAL = re.compile(r"Self \w+ time total:")
+_RULE = re.compile(r" ?-+(?:  -+){1,40} *")
 _ZERO = re.compile(r"[0.,]+(?:us|ms|s)?")
 _ANNOTATION = re.compile(r"ProfilerStep\*|step\[|execute_\w*context_|nccl:|## |Torch-Compiled |Optimizer\.\w+#")
-"""Spans that torch lists beside the kernels they hold."""
+"""Spans that torch lists beside the kernels they hold; by name, since a limit of rows may take their row on the CPU."""
+_INDUCTOR = "triton_"
+"""Kernels with a row on the CPU: Inductor calls the operator that starts a kernel by the kernel's name."""
+_CALLS = "# of Calls"
 _COPIES = {"Memcpy": KernelKind.MEMCPY, "Memset": KernelKind.MEMSET}
 
 
@@ -37,8 +42,13 @@ class _Table:
     prefix: str
     """What stands before each line: the host it comes from."""
     columns: list[str]
+    """Without that of the names."""
+    widths: list[int] = field(default_factory=list)
+    """Of all columns, in characters, by the dashes below the titles."""
     on_device: list[KernelUse] = field(default_factory=list)
     on_cpu: list[KernelUse] = field(default_factory=list)
+    spans_ns: int = 0
+    """Of the annotations, on the device."""
     total_ns: int | None = None
     ended: bool = False
 
@@ -49,7 +59,7 @@ class _Table:
 
 def is_header(line: str) -> bool:
     """Whether a table of torch begins here."""
-    return "# of Calls" in line and "Self CPU" in line and _FIRST_TITLE.search(line) is not None
+    return _CALLS in line and "Self CPU" in line and _FIRST_TITLE.search(line) is not None
 
 
 def read_torch_table(text: str, limits: Limits) -> Profile:
@@ -95,6 +105,8 @@ def _tables(text: str, limits: Limits) -> list[_Table]:
             table.ended = True
         elif not table.ended:
             _take(table, line.removeprefix(table.prefix), number, limits)
+    for table in tables:
+        _leave_out_spans(table)
     return tables
 
 
@@ -105,18 +117,50 @@ def _header(line: str) -> _Table:
 
 
 def _take(table: _Table, row: str, line: int, limits: Limits) -> None:
-    cells = re.split(r"\s{2,}", row.strip())
-    figures = dict(zip(table.columns, cells[-len(table.columns) :], strict=False))
-    if len(cells) <= len(table.columns) or not figures["# of Calls"].replace(",", "").isdecimal():
+    if _RULE.fullmatch(row):
+        table.widths = [len(dashes) for dashes in row.rstrip().split("  ")]
         return
-    name = checked_name("  ".join(cells[: -len(table.columns)]), limits.name_chars, line)
+    found = _figures(table, _by_width(table.widths, row)) or _figures(table, re.split(r"\s{2,}", row.strip()))
+    if found is None:
+        return
+    cell, figures = found
+    name = checked_name(cell, limits.name_chars, line)
     device = next((column for column in table.columns if _DEVICE.fullmatch(column)), None)
     by_cpu = not all(_ZERO.fullmatch(figures.get(column, "0")) for column in ("Self CPU", "CPU total"))
     if by_cpu:
-        table.on_cpu.append(_use(KernelKind.CPU_OP, name, figures["Self CPU"], figures["# of Calls"], line))
-    elif device and not _ZERO.fullmatch(figures[device]) and not _ANNOTATION.match(name):
+        table.on_cpu.append(_use(KernelKind.CPU_OP, name, figures["Self CPU"], figures[_CALLS], line))
+    elif device and not _ZERO.fullmatch(figures[device]):
         kind = next((kind for begin, kind in _COPIES.items() if name.startswith(begin)), KernelKind.KERNEL)
-        table.on_device.append(_use(kind, name, figures[device], figures["# of Calls"], line))
+        table.on_device.append(_use(kind, name, figures[device], figures[_CALLS], line))
+
+
+def _by_width(widths: list[int], row: str) -> list[str]:
+    """The cells of a row as torch pads them, also empty ones; what is too wide for its column moves the others."""
+    cells = []
+    at = 0
+    for width in widths:
+        end = row.find("  ", at + width)
+        end = len(row) if end < 0 else end
+        cells.append(row[at:end].strip())
+        at = end + 2
+    return cells
+
+
+def _figures(table: _Table, cells: list[str]) -> tuple[str, dict[str, str]] | None:
+    """The name and the other cells by their title; ``None`` where they are not those of a row."""
+    names = len(cells) - len(table.columns)
+    figures = dict(zip(table.columns, cells[names:], strict=False))
+    if names < 1 or not figures[_CALLS].replace(",", "").isdecimal():
+        return None
+    return "  ".join(cells[:names]), figures
+
+
+def _leave_out_spans(table: _Table) -> None:
+    """Take the rows of annotations from those of the device."""
+    on_cpu = {use.name for use in table.on_cpu if not use.name.startswith(_INDUCTOR)}
+    listed_ns = sum(use.total_ns for use in table.on_device)
+    table.on_device = [use for use in table.on_device if not (use.name in on_cpu or _ANNOTATION.match(use.name))]
+    table.spans_ns = listed_ns - sum(use.total_ns for use in table.on_device)
 
 
 def _use(kind: KernelKind, name: str, time: str, calls: str, line: int) -> KernelUse:
@@ -139,4 +183,7 @@ def _flaws(table: _Table) -> list[Flaw]:
     if not table.ended:
         text = "the table ends without the totals that torch prints below it: it was cut off"
         return [Flaw(FlawKind.INCOMPLETE, text)]
-    return missing_rows(sum(use.total_ns for use in table.on_device), table.total_ns or 0)
+    rows_ns, whole_ns = sum(use.total_ns for use in table.on_device), table.total_ns or 0
+    if abs(rows_ns + table.spans_ns - whole_ns) <= MISSING_RATIO * whole_ns:  # until 2.4, torch counts both
+        return []
+    return [*missing_rows(rows_ns, whole_ns), *surplus_rows(rows_ns, whole_ns)]
