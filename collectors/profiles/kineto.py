@@ -4,6 +4,7 @@ Times are microseconds, whatever "displayTimeUnit" says; with "baseTimeNanosecon
 the Unix epoch. Categories are spelled in two ways, and the process of a kernel is its device.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -25,7 +26,7 @@ from cyclewatch.collectors.profiles.calls import CallRecorder
 from cyclewatch.collectors.profiles.cpu_ops import self_times
 from cyclewatch.collectors.profiles.graphs import graphs
 from cyclewatch.collectors.profiles.records import KernelKind, Profile, ProfileError, ProfileFormat
-from cyclewatch.collectors.profiles.steps import Mark, cut, process_of, step_name, steps_of
+from cyclewatch.collectors.profiles.steps import MAX_MARKS, Mark, cut, process_of, step_name, steps_of
 from cyclewatch.collectors.profiles.trace_events import Distributed, Event, ExactEvent, Head, Scalar, TraceEvents
 from cyclewatch.collectors.profiles.unpack import Limits
 
@@ -56,6 +57,8 @@ _LATEST_US = 4e15
 _LONGEST_US = 1e12
 _CORRELATIONS = 1 << 44
 """Above the numbers of launches, those of merged processes are kept apart."""
+_PID = re.compile(r"[0-9]{1,10}")
+"""Of 32 bits at most."""
 _SHOWN_CHARS = 60
 
 
@@ -110,6 +113,8 @@ class _Trace:
         if said is not None:
             on_device, number = role == _DEVICE_MARK, _positive(event.args.external_id if event.args else None)
             process = process_of(event.pid)
+            if len(self._marks) == MAX_MARKS:
+                raise ProfileError(f"more than {MAX_MARKS} marks of steps: cut the capture shorter")
             self._marks.append(Mark(name, said, on_device, process, number, start_ns, start_ns + duration_ns))
         elif role == CPU_OP:
             self._pids.add(event.pid)
@@ -151,7 +156,7 @@ class _Trace:
             rank=None if job.rank is None else str(job.rank),
             world_size=job.world_size if isinstance(job.world_size, int) else None,
             pids=_pids(self._pids),
-            started_at_ns=first_ns + (head.base_ns if isinstance(head.base_ns, int) else 0),
+            started_at_ns=first_ns + _base_ns(head),
         )
 
     def _name(self, given: Scalar) -> str:
@@ -207,10 +212,15 @@ def _device_name(head: Head, used: tuple[str, ...]) -> str:
     return ", ".join(sorted(chosen))
 
 
+def _base_ns(head: Head) -> int:
+    """The instant that times count from, since the Unix epoch; 0 where the trace tells none that can be."""
+    return head.base_ns if isinstance(head.base_ns, int) and 0 < head.base_ns < _LATEST_US * 1000 else 0
+
+
 def _pids(given: set[Scalar]) -> tuple[int, ...]:
     """The process numbers, also in the form that SGLang's merging gives them: "[TP00] 4711"."""
     numbers = {str(pid).rpartition(" ")[2] for pid in given}
-    return tuple(sorted(int(number) for number in numbers if number.isascii() and number.isdecimal()))
+    return tuple(sorted(int(number) for number in numbers if _PID.fullmatch(number)))
 
 
 def _shown(name: str) -> str:

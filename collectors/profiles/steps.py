@@ -17,6 +17,8 @@ _PROFILER = re.compile(r"ProfilerStep#\d")
 _BEGINNINGS = ("step[", "execute_", "ProfilerStep#")
 
 MAX_STEPS = 100_000
+MAX_MARKS = 2 * MAX_STEPS
+"""A step has one on the CPU, and one on the device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,20 @@ class Gemm:
 
 
 _NVJET = re.compile(
-    r"nvjet_(?:sm\d+_)?(?P<types>[a-z]{3,6})_(?P<mn>\d+x\d+)_(?P<k>\d+)x\d+_\d+x\d+(?P<rest>\w*?)(?:_(?P<layout>[NT]{3}))?$"
+    r"nvjet_(?:sm\d+_)?(?P<types>[a-z]{3,6})_(?P<mn>\d+x\d+)_(?P<k>\d+)x\d+_\d+x\d++(?P<rest>\w*?)(?:_(?P<layout>[NT]{3}))?$"
 )
 _NVJET_TYPES = {"t": "bf16", "h": "fp16", "s": "fp32", "d": "fp64", "q": "fp8_e4m3", "r": "fp8_e5m2", "i": "int8"}
 _NVJET_MIXED = 5
 """Letters of a product whose factors have a type of their own: A, B, C, computation, D; else A, computation, D."""
 
 _XMMA = re.compile(
-    r"xmma_gemm_(?P<a>[a-z]+\d+)(?P<b>[a-z]+\d+)_.*?_(?P<layout>[nt]{2})_\w*?tilesize(?P<tile>\d+x\d+x\d+)"
+    r"xmma_gemm_(?P<a>[a-z]+\d+)(?P<b>[a-z]+\d+)_(?>.{0,100}?_(?P<layout>[nt]{2})_)\w{0,100}?tilesize(?P<tile>\d+x\d+x\d+)"
 )
 _CUTLASS_3 = re.compile(
-    r"cutlass3x_sm\d+_(?:wmma_)?(?:tensorop|simt)_.*?_(?P<tile>\d+x\d+x\d+)_.*?_(?P<layout>[nt]{2})[nt]?_"
+    r"cutlass3x_sm\d+_(?:wmma_)?(?:tensorop|simt)_(?>.{0,100}?_(?P<tile>\d+x\d+x\d+)_).{0,100}?_(?P<layout>[nt]{2})[nt]?_"
 )
 _CUBLAS = re.compile(
-    r"(?:^|_)(?P<type>[a-z]+\d*)?_?(?P<op>[a-z]?\d*gemm)_(?:(?P<out>[a-z]+\d+)_)?(?P<mn>\d+x\d+)"
+    r"(?:^|_)(?P<type>[a-z]+\d{0,8})?_?(?P<op>[a-z]?\d{0,8}gemm)_(?:(?P<out>[a-z]+\d+)_)?(?P<mn>\d+x\d+)"
     r"(?:_(?P<cutlass_k>\d+)x\d+)?(?P<rest>\w*)"
 )
 _STAGES = re.compile(r"_stages_(\d+)x\d+")
@@ -41,7 +41,7 @@ _LAYOUT = re.compile(r"_([nt]{2})(?:_|$)")
 _OPERATIONS = {"s": "fp32", "d": "fp64", "h": "fp16", "c": "complex64", "z": "complex128", "i": "int8"}
 """What the letter before "gemm" computes in, which is the type of the factors where no other is told."""
 
-_TENSILE = re.compile(r"Cijk_(?P<a>A(?:ilk|lik))_(?P<b>B(?:ljk|jlk))_(?P<types>\w*?)_?MT(?P<tile>\d+x\d+x\d+)")
+_TENSILE = re.compile(r"Cijk_(?P<a>A(?:ilk|lik))_(?P<b>B(?:ljk|jlk))_(?P<types>\w{0,100}?)_?MT(?P<tile>\d+x\d+x\d+)")
 _TENSILE_TYPES = (
     ("F8", "fp8"),
     ("B8", "fp8"),
@@ -62,7 +62,7 @@ _CUTE_TILE = re.compile(r"cute::tuple<cute::C<(\d+)>,cute::C<(\d+)>,cute::C<(\d+
 _CUTE_SMALLEST = 8
 """Tuples of three are tiles and clusters of blocks; no cluster has this many along each side, and no tile fewer."""
 
-_IGEMM = re.compile(r"igemm_(?:fwd|bwd|wrw)_\w+?_(?P<type>fp16|bf16|fp32)_\w*?bt(?P<tile>\d+x\d+x\d+)")
+_IGEMM = re.compile(r"igemm_(?:fwd|bwd|wrw)_\w{1,100}?_(?P<type>fp16|bf16|fp32)_\w{0,100}?bt(?P<tile>\d+x\d+x\d+)")
 _TYPE_NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "i8": "int8", "e4m3": "fp8_e4m3", "e5m2": "fp8_e5m2"}
 _TYPE_NAMES |= {name: name for name in ("bf16", "fp16", "fp32", "fp64")}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cyclewatch.collectors.profiles import activities
+from cyclewatch.collectors.profiles import activities, kineto
 from cyclewatch.collectors.profiles.read import read_profile
 from cyclewatch.collectors.profiles.records import FlawKind, KernelKind, Profile, ProfileError
 from profile_files import BASE_NS, PID, Json, copy, kernel, launch, mark, old, operator, trace, write
@@ -161,6 +161,16 @@ def test_it_tells_what_the_file_says_of_itself(read: Any) -> None:
     assert "secret" not in repr(profile)
 
 
+@pytest.mark.parametrize("pid", ["1" * 5000, "[TP00] " + "1" * 5000, "١٢", -1, 10**30])
+def test_what_is_no_number_of_a_process_is_passed_over(read: Any, pid: str | int) -> None:
+    assert read(*TWO_STEPS, {**operator("aten::mm", 1, 1), "pid": pid}).pids == (PID,)
+
+
+@pytest.mark.parametrize("base_ns", [-1, 10**30, 10**4299, "1"])
+def test_an_impossible_base_of_the_times_is_none(read: Any, base_ns: int | str) -> None:
+    assert read(*TWO_STEPS, baseTimeNanoseconds=base_ns).started_at_ns == read(*TWO_STEPS).started_at_ns
+
+
 def test_devices_are_apart(read: Any) -> None:
     profile = read(kernel("a", 0, 10, 1), kernel("a", 5, 10, 2, device=1), kernel("b", 20, 5, 3, device=1))
     assert {(use.name, use.device) for use in profile.kernels} == {("a", "0"), ("a", "1"), ("b", "1")}
@@ -263,6 +273,7 @@ def test_an_unknown_launch_belongs_to_no_step(read: Any) -> None:
         ([{**launch(1, at, 1), "pid": f"[TP{at}] 1"} for at in range(130)], "more than 128 processes"),
         ([kernel(f"k{at}", at, 1) for at in range(201)], "more than 200 names"),
         ([kernel(f"{at}" + "k" * 60_000, at, 1) for at in range(20)], "or 1 MB of them"),
+        ([mark("step[D]", at, 1) for at in range(51)], "more than 50 marks of steps"),
     ],
 )
 def test_what_no_profile_has_is_refused(
@@ -271,5 +282,6 @@ def test_what_no_profile_has_is_refused(
     """Each has its cost: a hostile trace would have millions."""
     monkeypatch.setattr(activities, "_MAX_NAMES", 200)
     monkeypatch.setattr(activities, "_MAX_NAMES_CHARS", 1 << 20)
+    monkeypatch.setattr(kineto, "MAX_MARKS", 50)
     with pytest.raises(ProfileError, match=reason):
         read(*events)

@@ -1,3 +1,5 @@
+import time
+
 import pytest
 
 from cyclewatch.detectors.kernels.families import classify
@@ -41,6 +43,27 @@ NAMES = {
 @pytest.mark.parametrize(("name", "expected"), NAMES.items())
 def test_names_tell_how_a_product_is_computed(name: str, expected: Gemm | None) -> None:
     assert describe(normal_form(name).key) == expected
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sm90_" + "xmma_gemm_bf16bf16_" * 100 + "_nt_" * 500,
+        "cutlass3x_sm90_tensorop_" * 60 + "_1x1x1_" * 350,
+        "Cijk_Alik_Bljk_" * 270,
+        "igemm_fwd_" + "_bf16_" * 400 + "bt1x1x" * 200,
+        "nvjet_tst_1x1_1x1_1x" + "1" * 4000 + "-",
+        "_a" + "1" * 4000,
+    ],
+)
+def test_no_name_takes_long(name: str) -> None:
+    """Prefixes that are repeated before gaps that are: each pair would be tried."""
+    took_s = []
+    for _ in range(5):
+        began_s = time.perf_counter()
+        assert describe(name) is None
+        took_s.append(time.perf_counter() - began_s)
+    assert min(took_s) < 0.005
 
 
 def test_the_identity_has_tile_and_split() -> None:
