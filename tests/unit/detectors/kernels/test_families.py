@@ -27,6 +27,9 @@ KNOWN = {
         reduce_segments
         void vllm::paged_attention_v2_kernel<__nv_bfloat16, 128>(float*)
         paged_attention_ll4mi_QKV_mfma16_kernel
+        _fwd_kernel_dense_prefill
+        void flash_c128_online_prefill_v2<512l, float, false, true>(Compress128OnlinePrefillParams)
+        kernel_cutlass_akk_inv_kernel_tensorptrbf16
         aiter::mla_a8w8_qh16_qseqlen1_gqaratio16
         _ZN7ck_tile6kentryILi2ENS_13FmhaFwdKernelINS_3FooEEEEEvv
         attn_fwd.kd
@@ -59,6 +62,7 @@ KNOWN = {
         igemm_fwd_gtcx2_nhwc_bf16_bx0_ex1_bt128x128x32_wt32x32x8_gkgs
         volta_scudnn_128x64_relu_small_nn_v1
         wvSplitK_hf_sml_
+        void n128k512_kernel<8>(__nv_bfloat16 const*)
     """,
     "moe": """
         fused_moe_kernel
@@ -75,6 +79,8 @@ KNOWN = {
         void ck_tile::kentry<1, ck_tile::MoeSortingKernel<T>>(Params)
         void aiter::fmoe_bf16_blockscaleFp8_g1u1_vs_silu_1tg_32x256(Params)
         void marlin_moe_wna16::Marlin<__nv_bfloat16>(int4 const*)
+        void align_single_token_kernel<8>(int const*)
+        void lp_prep_kernel<float>(float*)
         _fwd_kernel_ep_scatter_2
         void cutlass::device_kernel<cutlass::gemm::kernel::GemmUniversal<cutlass::gemm::GroupProblemShape<X>>>(Params)
         void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 4096u, 7168u, 32u, 128u, (deep_gemm::GemmType)2>(float*)
@@ -96,6 +102,7 @@ KNOWN = {
         void per_token_quant_fp8_kernel<__nv_bfloat16>(void*)
         void vllm::cvt_fp16_to_fp4<__nv_bfloat16, false>(int)
         void aiter::dynamic_per_group_scaled_quant_kernel<T>(T*)
+        _fp8_rowwise_kernel
     """,
     "norm": """
         void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*)
@@ -105,12 +112,16 @@ KNOWN = {
         layer_norm_fwd_1pass_kernel
         l2norm_fwd_kernel
         void fused_qknorm_warp<128>(void*)
+        _qk_ln_head_kernel
+        _gn_finalize_kernel
         _ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi256ELi16ELb1ELb0ELb1ELi1EEEvPT0_PT_PfS4_S4_S4_diiiiiiib
     """,
     "rotary": """
         void flashinfer::BatchQKApplyRotaryPosIdsCosSinCacheHeadParallelismKernel<false, 128u>(float*)
         void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*)
         _triton_mrope_forward
+        void aiter::kn_entry_2c_sbhd_cached_indirect_inplace<aiter::OpCachedFwd, 1, true, false, true, true>(float*)
+        void aiter::kn_entry_1c_thd_uncached<aiter::OpUncachedFwd, 0, true, false, false>(float*)
     """,
     "kv_cache": """
         void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, __nv_bfloat16>(__nv_bfloat16 const*)
@@ -119,18 +130,25 @@ KNOWN = {
         void flashinfer::AppendPagedKVCacheKernel<128u, 8u>(Params)
         write_req_to_token_pool_triton
         alloc_extend_kernel
+        _get_k_and_s_triton_kernel
+        _store_nvfp4_kv_kernel
+        alloc_bind_inplace_kernel
+        void load_cache_to_device_buffer_kernel<256>(HisparseParams)
     """,
     "activation": """
         void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, &silu<float>>(T1 *, const T1 *, int)
         void vllm::act_and_mul_kernel<c10::BFloat16, vllm::silu_kernel>(c10::BFloat16*)
         void at::native::vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl(int)::{lambda()#1}>(int)
         _silu_and_mul_post_quant_kernel
+        _bias_glu_kernel
     """,
     "sampling": """
         void flashinfer::sampling::TopKTopPSamplingFromProbKernel<1024u>(float*)
         void flashinfer::sampling::TopPRenormProbKernel<1024u>(float*)
         VerifyTreeGreedy
         apply_token_bitmask_inplace_kernel
+        void aiter::mix_sample_outer_exponential_kernel<__hip_bfloat16, 1024, 4, false>(__hip_bfloat16 const*)
+        _build_out_tokens_kernel
     """,
     "embedding": """
         void at::native::(anonymous namespace)::embedding_backward_kernel<float>(long*)
@@ -141,6 +159,7 @@ KNOWN = {
         triton_poi_fused_clamp_sub_0
         void at::native::(anonymous namespace)::CatArrayBatchedCopy<float, unsigned int, 2, 64, 64>(float*)
         fused_to_sub_sigmoid_sub_mul_sub
+        _joint_qkv_cat_kernel
     """,
     "reduction": """
         void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::ArgMaxOps<float>>>(int)
@@ -153,6 +172,8 @@ KNOWN = {
         void at::native::vectorized_gather_kernel<16, long>(char*)
         create_flashinfer_kv_indices_triton
         compute_position_kernel
+        void plan_compress_prefill_kernel0<128>(PlanParams)
+        _decode_cta_info_kernel
     """,
     "scan": """
         void at_cuda_detail::cub::DeviceScanKernel<at_cuda_detail::cub::DeviceScanPolicy<long>, long const*>(long*)
