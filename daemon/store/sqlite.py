@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from cyclewatch.daemon.store.json_text import json_text
@@ -57,11 +58,19 @@ def _number(connection: Connection, name: str) -> int:
 
 
 def give_back(connection: Connection) -> None:
-    """Give some of the freed pages back to the file system, where the file was made by schema 0009 or later."""
+    """Give some of the freed pages back to the file system, where the file was made by schema 0009 or later.
+
+    Raises:
+        OperationalError: the file is locked, or cannot be written.
+    """
     file = connection.connection.driver_connection
     assert isinstance(file, sqlite3.Connection)
     # As a script: as a statement the driver would do the first step alone, which gives back one page.
-    file.executescript(f"PRAGMA incremental_vacuum({_FREED_PAGES})")
+    script = f"PRAGMA incremental_vacuum({_FREED_PAGES})"
+    try:
+        file.executescript(script)
+    except sqlite3.Error as error:  # past SQLAlchemy, which would have made it one of its own
+        raise OperationalError(script, None, error) from error
 
 
 def flaws(connection: Connection) -> list[str]:

@@ -172,6 +172,8 @@ class Unit:
 def merged(older: Unit, newer: Unit) -> Unit:
     """Two units as one, which leaves the store as the two would, one after the other."""
     facts = {(fact.target, fact.subject): fact for fact in older.facts + newer.facts}
+    # Of each target the last alone: the ones before would end what is open of a configuration that came back since.
+    replaced = {one.target: one for one in older.replaced + newer.replaced}
     return Unit(
         at_ns=newer.at_ns,
         # One with an environment, and one without, which would not take it away.
@@ -183,7 +185,7 @@ def merged(older: Unit, newer: Unit) -> Unit:
         events=older.events + newer.events,
         facts=list(facts.values()),
         regressions=older.regressions + newer.regressions,
-        replaced=older.replaced + newer.replaced,
+        replaced=list(replaced.values()),
         profiles=older.profiles + newer.profiles,
         states={**older.states, **newer.states},
         status={**older.status, **newer.status},

@@ -36,7 +36,7 @@ class StoreWriter:
     that the database refuses for what is in it gives up its measurements first, then all of it, so that it does not
     stand in the way for ever.
 
-    While nothing waits, the thread does the `upkeep`, a little at a time.
+    While nothing waits, the thread does the `upkeep`, a little at a time. Whatever fails there is tried again later.
     """
 
     def __init__(self, transactions: Transactions, spool: Spool, max_pending: int, upkeep: Upkeep) -> None:
@@ -105,14 +105,15 @@ class StoreWriter:
     def stop(self, timeout_s: float) -> bool:
         """Write what is waiting, to disk at least, and end; False where neither took it.
 
-        A database that hangs holds the thread beyond `timeout_s`; then what waits goes to disk from here.
+        A database that hangs holds the thread beyond `timeout_s`; then, or where the thread has come to grief, what
+        waits goes to disk from here.
         """
         self._give_up_s = time.monotonic() + timeout_s
         self._stopping.set()
         with self._changed:
             self._changed.notify_all()
         self._thread.join(timeout_s)
-        return self._leave_on_disk() if self._thread.is_alive() else not self._pending
+        return not self._pending or self._leave_on_disk()
 
     def _run(self) -> None:
         wait_s = _RETRY_FIRST_S
@@ -149,8 +150,12 @@ class StoreWriter:
                     continue
             try:
                 self._upkeep_s = time.monotonic() + self._upkeep.step()
-            except SQLAlchemyError as error:
-                log.warning("the database could not be kept small; trying again", reason=reason_of(error))
+            except Exception as error:  # (nothing of it may end the writing)
+                log.warning(
+                    "the database could not be kept small; trying again",
+                    reason=reason_of(error),
+                    exc_info=_unexpected(error),
+                )
                 self._upkeep_s = time.monotonic() + _UPKEEP_FAILED_S
 
     def _write_next(self) -> None:
@@ -215,7 +220,7 @@ class StoreWriter:
             self._done(unit)
 
     def _leave_on_disk(self) -> bool:
-        """Put all that waits on disk while the thread hangs; what it has in its hands is among that.
+        """Put all that waits on disk while the thread hangs or is gone; what it has in its hands is among that.
 
         Taken from it at once: should it come back, it finds nothing to write that is newer than what lies on disk.
         """
@@ -267,13 +272,22 @@ class StoreWriter:
         try:
             while self._upkeep.thin() and time.monotonic() < until_s:
                 pass
-        except SQLAlchemyError as error:
-            log.error("the database is full, and nothing in it can be given up", reason=reason_of(error))  # noqa: TRY400
+        except Exception as error:  # (nothing of it may end the writing)
+            log.error(  # noqa: TRY400 (one sentence, where it is the database's)
+                "the database is full, and nothing in it can be given up",
+                reason=reason_of(error),
+                exc_info=_unexpected(error),
+            )
 
     def _done(self, unit: Unit) -> None:
         with self._changed:
             if self._pending and self._pending[0] is unit:
                 self._pending.popleft()
+
+
+def _unexpected(error: Exception) -> Exception | None:
+    """The error, for its traceback; None for one of the database, whose sentence says all."""
+    return None if isinstance(error, SQLAlchemyError) else error
 
 
 def _may_pass(error: Exception) -> bool:

@@ -5,7 +5,9 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from sqlalchemy import Connection
 
+from cyclewatch.daemon.store import retention
 from cyclewatch.daemon.store.database import HEAD
 from postgres_server import PostgresServer
 from shell import Shell
@@ -87,6 +89,22 @@ def test_what_is_too_old_goes_at_once(shell: Shell) -> None:
     assert said["rows_before"] > said["rows_after"]
     assert shell.json("stats")["rows"]["windows"] == 0
     assert "rows before" in shell.run("prune").stdout
+
+
+def test_a_file_that_cannot_be_made_smaller_now_is_one_sentence(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another program took the lock in between."""
+    shell.store(unit())
+    with contextlib.closing(sqlite3.connect(shell.database)) as other:
+
+        def mostly_free(_: Connection) -> bool:
+            other.execute("BEGIN IMMEDIATE")
+            return True
+
+        monkeypatch.setattr("cyclewatch.daemon.store.sqlite._BUSY_TIMEOUT_MS", 20)
+        monkeypatch.setattr(retention, "mostly_free", mostly_free)
+        result = shell.run("prune")
+    assert result.exit_code == 1
+    assert result.stderr == f"cyclewatch: database sqlite:///{shell.database}: database is locked\n"
 
 
 def test_the_statistics_say_what_is_there(shell: Shell) -> None:

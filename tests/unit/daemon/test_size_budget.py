@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event, select
+from sqlalchemy import Engine, create_engine, event, select
+from sqlalchemy.exc import OperationalError
 from structlog.testing import capture_logs
 
 from cyclewatch.config.store import Store
@@ -14,7 +15,7 @@ from cyclewatch.daemon.store.database import open_database
 from cyclewatch.daemon.store.retention import Upkeep
 from cyclewatch.daemon.store.rollup import HOUR_NS, MINUTE_NS
 from cyclewatch.daemon.store.spool import Spool
-from cyclewatch.daemon.store.sqlite import used_bytes
+from cyclewatch.daemon.store.sqlite import give_back, used_bytes
 from cyclewatch.daemon.store.transactions import Transactions
 from cyclewatch.daemon.store.unit import StoredSample, Unit
 from cyclewatch.daemon.store.writer import StoreWriter
@@ -79,6 +80,18 @@ def test_a_file_that_is_mostly_free_becomes_smaller(engine: Engine, tmp_path: Pa
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA page_count").scalar_one() < before / 2
     assert times(engine) == []
+
+
+def test_a_file_that_is_locked_does_not_become_smaller_and_says_so(engine: Engine) -> None:
+    """With an error of SQLAlchemy, as everything that a database refuses."""
+    other = create_engine(engine.url)
+    event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=20"))
+    engine.dispose()
+    with other.connect() as writing, engine.connect() as connection:
+        writing.exec_driver_sql("BEGIN IMMEDIATE")
+        with pytest.raises(OperationalError, match="database is locked"):
+            give_back(connection)
+    other.dispose()
 
 
 def test_where_nothing_old_is_left_it_says_so_once(engine: Engine) -> None:

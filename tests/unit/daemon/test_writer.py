@@ -1,4 +1,5 @@
 import math
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, event, select
 from sqlalchemy.exc import OperationalError
+from structlog.testing import capture_logs
 
 from cyclewatch.config.store import Store as StoreSettings
 from cyclewatch.daemon.store import models
@@ -23,6 +25,7 @@ from cyclewatch.daemon.store.unit import (
     StoredLevel,
     StoredSample,
     Unit,
+    merged,
 )
 from cyclewatch.daemon.store.writer import StoreWriter
 from cyclewatch.detectors.phases import Phase
@@ -422,6 +425,65 @@ def test_what_waits_behind_a_database_that_hangs_is_there_at_the_next_start(
     assert store.history.detector_state("server|tp0|decode|f00d") == {"version": 1, "number": 2}
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_a_thread_that_is_gone_left_is_there_at_the_next_start(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it came to grief by."""
+
+    def end() -> None:
+        raise SystemExit
+
+    monkeypatch.setattr(store.writer, "_write_next", end)
+    store.writer.start()
+    for number in range(3):
+        store.writer.submit(unit(number))
+    wait_for(lambda: not store.writer._thread.is_alive())
+    assert store.writer.stop(30)
+    assert [one.at_ns // SECOND for one in Spool(tmp_path / "spool", 2**24).oldest()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("error", [sqlite3.OperationalError("disk I/O error"), KeyError("x"), locked()])
+def test_whatever_fails_in_the_upkeep_writing_goes_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It is tried again; only what the database itself says is one sentence without a traceback."""
+    failed = threading.Event()
+
+    def step() -> float:
+        if failed.is_set():
+            return 60
+        failed.set()
+        raise error
+
+    monkeypatch.setattr("cyclewatch.daemon.store.writer._UPKEEP_FAILED_S", 0.01)
+    monkeypatch.setattr(store.upkeep, "step", step)
+    with capture_logs() as logs:
+        store.writer.start()
+        failed.wait(30)
+        store.writer.submit(unit())
+        assert store.writer.stop(30)
+    assert store.counts()["windows"] == 1
+    (entry,) = (one for one in logs if "could not be kept small" in one["event"])
+    assert entry["exc_info"] is (None if isinstance(error, OperationalError) else error)
+
+
+def test_a_full_database_in_which_no_room_can_be_made_does_not_end_the_writing(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def thin() -> bool:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    full = sqlite3.OperationalError("database or disk is full")
+    full.sqlite_errorcode = sqlite3.SQLITE_FULL
+    store.failing(lambda: OperationalError("INSERT", {}, full), 1)
+    monkeypatch.setattr(store.upkeep, "thin", thin)
+    store.writer.start()
+    store.writer.submit(unit())
+    wait_for(lambda: store.counts()["windows"] == 1)
+    assert store.writer.stop(30)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -452,3 +514,14 @@ def test_what_is_open_ends_with_its_configuration(store: Store) -> None:
         store.transactions.write(Unit(at_ns, replaced=[Replaced(target, fingerprint, at_ns)]))
         (found,) = store.history.regressions()
         assert (found.state, found.ended_at_ns) == (("resolved", at_ns) if ended else ("open", None))
+
+
+def test_what_is_open_of_a_configuration_that_came_back_stays_open(store: Store) -> None:
+    """There and back while the database was away, in units that became one; what the other one has open ends."""
+    other = replace(RUN, key="node|server|boot|other", fingerprint="0ff")
+    found = stored(replace(REGRESSION, key="of the other"), run_key=other.key)
+    there = Unit(1, runs=[RUN, other], regressions=[found], replaced=[Replaced("server", "0ff", SECOND)])
+    back = Unit(2, regressions=[stored(REGRESSION)], replaced=[Replaced("server", RUN.fingerprint, 2 * SECOND)])
+    store.transactions.write(merged(there, back))
+    states = {row.key: row.state for row in store.rows(models.RegressionRow)}
+    assert states == {REGRESSION.key: "open", "of the other": "resolved"}
