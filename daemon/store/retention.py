@@ -63,6 +63,7 @@ class Upkeep:
         self, engine: Engine, node: str, settings: Store, now_ns: Callable[[], int], forget: Callable[[], None]
     ) -> None:
         self._engine = engine
+        self._rolling = _of_one_moment(engine)
         self._node = node
         self._max_bytes = settings.max_bytes if engine.dialect.name == "sqlite" else None
         self._now_ns = now_ns
@@ -116,7 +117,7 @@ class Upkeep:
     def _roll(self, tier: _Tier, before_ns: int) -> bool:
         """Add up the oldest measurements that are finer than a tier, up to `before_ns`; False where there are none."""
         before_ns -= before_ns % tier.length_ns
-        with self._engine.begin() as connection:
+        with self._rolling.begin() as connection:
             until_ns = _until_ns(connection, tier.name)
             if until_ns is None or until_ns >= before_ns:
                 return False
@@ -126,8 +127,9 @@ class Upkeep:
                 return False
             from_ns = max(until_ns, first_ns - first_ns % tier.length_ns)
             to_ns = min(from_ns + tier.step_ns, before_ns)
-            tier.add_up(connection, from_ns, to_ns)
+            # Before the rest: it locks a file, so that nobody writes there what is then deleted unread.
             _move(connection, tier.name, to_ns)
+            tier.add_up(connection, from_ns, to_ns)
         return True
 
     def _delete_measurements(self, before_ns: int) -> bool:
@@ -182,6 +184,18 @@ def reopen(connection: Connection, at_ns: int) -> None:
     """What is of `at_ns` (UTC) or later has been written just now: it is to be added up once more."""
     row = models.RollupRow
     connection.execute(update(row).where(row.until_ns > at_ns).values(until_ns=at_ns - at_ns % HOUR_NS))
+
+
+def _of_one_moment(engine: Engine) -> Engine:
+    """The same database, in transactions that see it as it was when they began.
+
+    In PostgreSQL each statement would see what others have written meanwhile: rows out of another node's spool that
+    came after the sums were made would be deleted with those that were added up. Where others alter the same rows
+    meanwhile, the transaction ends with an error, and the step is taken later.
+    """
+    if engine.dialect.name == "sqlite":
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ")
 
 
 def _until_ns(connection: Connection, name: str) -> int | None:

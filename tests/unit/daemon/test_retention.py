@@ -1,12 +1,14 @@
 """What is kept, how finely and how long: on both databases."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, create_engine, event, func, select
+from sqlalchemy.exc import OperationalError
 
 from cyclewatch.config.store import Store
 from cyclewatch.daemon.store import models
@@ -21,6 +23,7 @@ from cyclewatch.detectors.statistics.sketch import merge, quantiles
 from cyclewatch.detectors.watching.series import Level
 from cyclewatch.detectors.watching.tracking import State
 from cyclewatch.detectors.windows import CellWindow, cells_of
+from postgres_server import PostgresServer
 from simulated import cycles
 from units import REGRESSION, RUN, SECOND, stored, unit
 
@@ -194,6 +197,66 @@ def test_measurements_that_come_late_are_added_up_too(engine: Engine) -> None:
     kept.keep()
     (row,) = rows(engine, models.WindowRow, "start_ns")
     assert row._mapping["count"] == cell(1).count + cell(2).count
+
+
+def between(engine: Engine, statement: str, do: Callable[[], None]) -> None:
+    """Do something once, before the first statement that begins like this."""
+    done: list[str] = []
+
+    def look(_: object, __: object, next_statement: str, *___: object) -> None:
+        if not done and next_statement.startswith(statement):
+            done.append(next_statement)
+            do()
+
+    event.listen(engine, "before_cursor_execute", look)
+
+
+@pytest.mark.parametrize("table", ["windows", "levels", "samples"])
+def test_what_comes_while_it_is_added_up_is_not_lost(engine: Engine, table: str) -> None:
+    """Out of the spool of another node, between the sums and the deletion of what they are made of."""
+    kept, other = Kept(engine), create_engine(engine.url)
+    if other.dialect.name == "sqlite":
+        event.listen(other, "connect", lambda connection, _: connection.execute("PRAGMA busy_timeout=20"))
+    kept.keep()
+    kept.transactions.write(measured(1, START_NS))
+    kept.now_ns = START_NS + 3 * DAY_NS
+    late = Transactions(other, "node")
+
+    def write_late() -> None:
+        with contextlib.suppress(OperationalError):  # nobody else may write to a file just now
+            late.write(measured(2, START_NS + LENGTH_NS))
+
+    between(engine, f"DELETE FROM {table}", write_late)
+    kept.keep(1)
+    if other.dialect.name == "sqlite":
+        assert late.rows == 0
+        late.write(measured(2, START_NS + LENGTH_NS))
+    assert kept.counts(models.WindowRow, models.LevelRow, models.SampleRow) == [2, 2, 2]
+    late.reopen(START_NS)
+    kept.keep()
+    (window,) = rows(engine, models.WindowRow, "start_ns")
+    (level,) = rows(engine, models.LevelRow, "start_ns")
+    (sample,) = rows(engine, models.SampleRow, "at_ns")
+    assert window._mapping["count"] == cell(1).count + cell(2).count
+    assert (level.known, level.total) == (23, 123)
+    assert sample.value == 1.5
+    other.dispose()
+
+
+def test_what_is_altered_while_it_is_added_up_is_added_up_later(postgres: PostgresServer) -> None:
+    """PostgreSQL ends the transaction with an error, as of any database that does not do something now."""
+    engine = open_database(postgres.url(postgres.database("ready")), create=True)
+    kept, other = Kept(engine), create_engine(engine.url)
+    kept.transactions.write(measured(1, START_NS))
+    kept.now_ns = START_NS + 3 * DAY_NS
+    between(engine, "DELETE FROM windows", lambda: Transactions(other, "node").write(measured(1, START_NS)))
+    with pytest.raises(OperationalError, match="could not serialize access"):
+        kept.upkeep.step()
+    assert kept.lengths() == {LENGTH_NS: 1}
+    kept.keep()
+    assert kept.lengths() == {MINUTE_NS: 1}
+    other.dispose()
+    engine.dispose()
 
 
 def test_what_was_found_stays_longer(engine: Engine) -> None:
