@@ -35,6 +35,7 @@ from cyclewatch.daemon.reload import reloaded
 from cyclewatch.daemon.runs import RunRegistry
 from cyclewatch.daemon.sample_queue import SampleQueue
 from cyclewatch.daemon.schedule import Schedule
+from cyclewatch.daemon.store.database import shown_address
 from cyclewatch.daemon.store.incidents import IncidentStore
 from cyclewatch.daemon.store.probes import ProbeHistory
 from cyclewatch.daemon.store.profiles import ProfileHistory
@@ -158,7 +159,7 @@ class Server:
         self._listen()
         log.info(
             "started",
-            database=self._engine.url.render_as_string(hide_password=True),
+            database=shown_address(self._engine.url),
             rings=str(self.settings.rings.directory),
             metrics=f"{self.web.url}/metrics" if self.settings.web.enabled else "off",
         )

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import quote_plus
 
 from sqlalchemy import URL, Engine, inspect, text
 from sqlalchemy.engine import make_url
@@ -15,6 +16,7 @@ HEAD = "0014"
 
 _BACKENDS = ("sqlite", "postgresql")
 _SECRET_OPTIONS = ("password", "sslpassword")
+_MASK = "***"
 
 
 class StoreError(Exception):
@@ -86,8 +88,9 @@ def url_without_password(url: str) -> str:
 
 def shown_address(address: URL) -> str:
     """The address without its password, wherever it stands."""
-    secrets = {name: "***" for name in _SECRET_OPTIONS if name in address.query}
-    return address.update_query_dict(secrets).render_as_string(hide_password=True)
+    secrets = {name: _MASK for name in _SECRET_OPTIONS if name in address.query}
+    shown = address.update_query_dict(secrets).render_as_string(hide_password=True)
+    return shown.replace(quote_plus(_MASK), _MASK)
 
 
 def _migrate(engine: Engine, name: str, *, create: bool, apart: bool) -> None:

@@ -222,5 +222,7 @@ def test_an_address_that_cannot_be_used_is_one_sentence_without_a_password(addre
 
 def test_an_address_is_shown_without_its_password() -> None:
     assert url_without_password("postgresql://me:s3cret@host/db") == "postgresql://me:***@host/db"
+    hidden = url_without_password("postgresql://me@host/db?password=s3cret&sslmode=require&sslpassword=s3cret")
+    assert hidden == "postgresql://me@host/db?password=***&sslmode=require&sslpassword=***"
     assert url_without_password("sqlite:////var/lib/a.db") == "sqlite:////var/lib/a.db"
     assert url_without_password("") == ""

@@ -125,6 +125,16 @@ def test_it_reads_judges_serves_and_stops_with_everything_written(tmp_path: Path
     wait_for(lambda: (threading.active_count(), psutil.Process().num_fds()) == (threads, files))
 
 
+@pytest.mark.filterwarnings("ignore:Query string argument")  # SQLite has no password
+def test_it_says_where_it_stores_without_a_password(tmp_path: Path) -> None:
+    """Also one that stands among the options of the address."""
+    address = f"sqlite:///{tmp_path / 'a.db'}?password=s3cret"
+    with capture_logs() as logs, running(Server(settings(tmp_path, store={"url": address}), fast_clock())):
+        pass
+    (started,) = (entry for entry in logs if entry["event"] == "started")
+    assert started["database"] == f"sqlite:///{tmp_path / 'a.db'}?password=***"
+
+
 def test_a_second_daemon_goes_on_where_the_first_stopped(tmp_path: Path, ring: PlainRing) -> None:
     """Stopped in the middle of a window: every cycle is counted once."""
     open_database(settings(tmp_path).database_url, create=True).dispose()  # or the making of it takes the time
