@@ -188,7 +188,10 @@ class Pipeline:
         if run is None:
             return None
         saved = self._positions.pop(batch.ring.key, None)
-        last_window = saved.last_window if saved else now.monotonic_ns // self._length_ns - 10**6
+        present_window = now.monotonic_ns // self._length_ns
+        # Windows are counted from the start of the machine: after another start, or with longer windows, a saved number
+        # may lie far ahead, and every record would be late. Otherwise what was closed had ended: the saved one holds.
+        last_window = min(saved.last_window, present_window - 1) if saved else present_window - 10**6
         track = RingTrack(
             run=run,
             rank=batch.ring.rank,
@@ -253,7 +256,8 @@ class Pipeline:
         if not track.synchronous:  # without a GPU there is none to hold it against
             for reading in self._speed_of_light.readings(run, track.rank, window.cells):
                 self._take_reading(reading, start_ns, now)
-        if start_ns < run.started_at_ns + self._warmup_ns:
+        # A start that is yet to come was told by a clock that has been put back since.
+        if run.started_at_ns <= now.wall_ns and start_ns < run.started_at_ns + self._warmup_ns:
             return
         self._judge.window(track, self._rings.values(), window, start_ns, now, self._unit)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cyclewatch.collectors.records import ServerIdentity
+from cyclewatch.config.settings import Windows
 from cyclewatch.daemon.store import models
 from simulated import cycles, server
 from watched import SECOND, WALL_NS, Replay, Watched, batch, ring_identity
@@ -101,3 +102,31 @@ def test_a_restart_of_the_daemon_goes_on_with_the_same_baseline(watched: Watched
     assert len(starts) == len(set(starts))
     (phase,) = watched.metrics.state.phases.values()
     assert phase.baseline_progress == 1.0
+
+
+def test_after_a_restart_of_the_machine_passes_are_watched_at_once(watched: Watched) -> None:
+    """Windows are counted from its start; the publisher has the name that it had before."""
+    known(watched, 10_000 * SECOND)
+    watched.take(batch(cycles(20, first_end_ns=10_020 * SECOND), PASSES), 10_020 * SECOND)
+    watched.stop(10_030 * SECOND)
+    assert len(watched.rows(models.WindowRow)) == 1
+    watched.jitter_ns = 20_000 * SECOND
+    watched.start()
+    known(watched, 100 * SECOND)
+    passes = replace(PASSES, monotonic_ns=120 * SECOND, wall_ns=watched.now(120 * SECOND).wall_ns)
+    watched.take(batch(cycles(20, first_end_ns=120 * SECOND), passes), 120 * SECOND)
+    watched.stop(130 * SECOND)
+    assert len(watched.rows(models.WindowRow)) == 2
+
+
+def test_windows_of_another_length_are_closed_at_once(watched: Watched) -> None:
+    """Longer ones have smaller numbers."""
+    known(watched, 1000 * SECOND)
+    watched.take(batch(cycles(20, first_end_ns=1020 * SECOND), PASSES), 1020 * SECOND)
+    watched.stop(1030 * SECOND)
+    watched.settings = watched.settings.model_copy(update={"windows": Windows(length_s=20)})
+    watched.start()
+    known(watched, 1040 * SECOND)
+    watched.take(batch(cycles(20, first_end_ns=1060 * SECOND), PASSES), 1060 * SECOND)
+    watched.stop(1090 * SECOND)
+    assert [row.length_ns // SECOND for row in watched.rows(models.WindowRow)] == [5, 20]

@@ -395,6 +395,14 @@ def test_after_the_clock_was_set_windows_are_placed_by_the_present_one(watched: 
     assert row.start_ns == WALL_NS
 
 
+def test_a_server_that_began_by_a_clock_that_was_ahead_is_judged(watched: Watched) -> None:
+    """It does not warm up until the clock is there again."""
+    ring = ring_identity(wall_ns=WALL_NS + 10**17)
+    Replay(watched, server(85, seed=2, slower={34: 1.2}), ring).run()
+    (found,) = watched.history.regressions()
+    assert found.effect == pytest.approx(0.2, rel=0.3)
+
+
 def test_a_server_without_a_ring_gets_a_run_from_what_it_says(watched: Watched) -> None:
     """Version and arguments are known, and their change is an event."""
     for second, version in ((1, "0.5.23"), (100, "0.5.24")):
