@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from cyclewatch.detectors.change_points.offline import ChangePoint, Detection, Settings, Suspicion, detect
+from cyclewatch.detectors.change_points.offline import Detection, Settings, detect, detect_in_logs
 from cyclewatch.detectors.change_points.shift import most_likely_shift
 from cyclewatch.detectors.load.workload import fit_coefficients
 from cyclewatch.detectors.phases import Bools, Floats, Integers
@@ -117,33 +117,17 @@ def _detect_ratio(values: Floats, load: dict[str, Floats], settings: Settings) -
         return Detection(len(values), (), (), settings), {}
     typical = float(np.nanmedian(logs - ratio)) + middle
 
-    # Moved to 1 and above: the engine gives differences relative to the level before, which must not be 0.
-    moved = 1.0 - float(np.nanmin(ratio))
-    points, suspicions = [], []
-    raw = detect(ratio + moved, replace(settings, min_effect=0.0))
-    for point in raw.change_points:
-        low, high = (bound * abs(point.before) for bound in point.ci)
-        change = ChangePoint(
-            index=point.index,
-            before=_exp(point.before - moved + typical),
-            after=_exp(point.after - moved + typical),
-            effect=_expm1(point.after - point.before),
-            ci=(_expm1(low), _expm1(high)),
-            probability=point.probability,
-        )
-        if abs(change.effect) < settings.min_effect:
-            reason = f"smaller than the minimum effect of {settings.min_effect:.1%}"
-            suspicions.append(Suspicion(change.index, change.effect, change.probability, reason))
-        else:
-            points.append(change)
-    level = raw.change_points[-1].after if raw.change_points else float(np.nanmedian(ratio)) + moved
-    suspicions += [replace(one, effect=_expm1(one.effect * abs(level))) for one in raw.suspicions]
+    found = detect_in_logs(ratio, settings)
+    points = tuple(
+        replace(point, before=_exp(point.before + typical), after=_exp(point.after + typical))
+        for point in found.change_points
+    )
     scales = [1.0, *largest]
     costs = {
         name: _exp(math.log(cost) - math.log(scale) + middle) if cost > 0 else 0.0
         for name, cost, scale in zip(("fixed", *features), coefficients, scales, strict=True)
     }
-    return Detection(len(values), tuple(points), tuple(suspicions), settings), costs
+    return replace(found, change_points=points), costs
 
 
 def _log_ratio(design: Floats, logs: Floats, settings: Settings) -> tuple[Floats, Sequence[float]]:
@@ -209,8 +193,3 @@ def _levels_beside(ratio: Floats, slopes: Floats, positions: list[int]) -> Float
 def _exp(log: float) -> float:
     with np.errstate(over="ignore"):
         return float(np.exp(log))
-
-
-def _expm1(log: float) -> float:
-    with np.errstate(over="ignore"):
-        return float(np.expm1(log))

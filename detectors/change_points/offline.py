@@ -1,6 +1,7 @@
 """Detection over a series that lies there whole: a file, or stored history."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -67,7 +68,15 @@ class Detection:
 
 def detect(values: Floats, settings: Settings | None = None) -> Detection:
     """Changes of the level of `values`, shape (n,); values that are not finite are left out, but keep their index."""
-    settings = settings or Settings()
+    return _detect(values, settings or Settings(), _Scale.point)
+
+
+def detect_in_logs(logs: Floats, settings: Settings | None = None) -> Detection:
+    """The same of `logs`, shape (n,): levels are logs, effects are relative changes of what these are logs of."""
+    return _detect(logs, settings or Settings(), _Scale.point_of_logs)
+
+
+def _detect(values: Floats, settings: Settings, point_of: Callable[["_Scale", Shift, int], ChangePoint]) -> Detection:
     index = np.flatnonzero(np.isfinite(values))
     finite = np.asarray(values, np.float64)[index]
     if not len(finite):
@@ -78,7 +87,7 @@ def detect(values: Floats, settings: Settings | None = None) -> Detection:
     waves = seasons(finite) if len(finite) <= LONG else None
     shifts = segment(finite, settings.min_length, settings.false_alarm, waves)
     for shift in shifts:
-        point = scale.point(shift, int(index[shift.position]))
+        point = point_of(scale, shift, int(index[shift.position]))
         if abs(point.effect) < settings.min_effect:
             reason = f"smaller than the minimum effect of {settings.min_effect:.1%}"
             suspicions.append(Suspicion(point.index, point.effect, point.probability, reason))
@@ -87,7 +96,7 @@ def detect(values: Floats, settings: Settings | None = None) -> Detection:
     begin = shifts[-1].position if shifts else 0
     recent = most_likely_shift(finite[begin:], settings.min_length, None if waves is None else waves[begin:])
     if recent is not None and recent.p_value < _SUSPICIOUS_P:
-        point = scale.point(recent, int(index[begin + recent.position]))
+        point = point_of(scale, recent, int(index[begin + recent.position]))
         reason = f"may be noise (p = {recent.p_value:.2g})"
         suspicions.append(Suspicion(point.index, point.effect, point.probability, reason))
     return Detection(len(values), tuple(points), tuple(suspicions), settings)
@@ -111,13 +120,28 @@ class _Scale:
         return out
 
     def point(self, shift: Shift, index: int) -> ChangePoint:
-        before = self.centre + shift.before * self.spread
-        after = self.centre + shift.after * self.spread
+        before, after = self._levels(shift)
         # A base that is nothing but rounding is 0.
         zero = abs(before) <= _ROUNDING * max(abs(after), abs(self.centre), self.spread)
-        unit = self.spread / (math.nan if zero else abs(before))
+        base = math.nan if zero else before
+        unit = self.spread / abs(base)
         effect = shift.difference * unit
         # Of a ratio, whose base has an error of its own.
         error_after = math.sqrt(max(shift.error**2 - shift.error_before**2, 0.0))
-        half = Z_95 * math.hypot(error_after, (1 + effect) * shift.error_before) * unit
+        half = Z_95 * math.hypot(error_after, after / base * shift.error_before) * unit
         return ChangePoint(index, before, after, effect, (effect - half, effect + half), 1.0 - shift.p_value)
+
+    def point_of_logs(self, shift: Shift, index: int) -> ChangePoint:
+        before, after = self._levels(shift)
+        low, middle, high = (
+            _expm1((shift.difference + sigmas * shift.error) * self.spread) for sigmas in (-Z_95, 0.0, Z_95)
+        )
+        return ChangePoint(index, before, after, middle, (low, high), 1.0 - shift.p_value)
+
+    def _levels(self, shift: Shift) -> tuple[float, float]:
+        return self.centre + shift.before * self.spread, self.centre + shift.after * self.spread
+
+
+def _expm1(log: float) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.expm1(log))

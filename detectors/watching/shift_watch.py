@@ -17,7 +17,7 @@ from cyclewatch.detectors.change_points.shift import Z_95, Shift, most_likely_sh
 from cyclewatch.detectors.phases import Floats
 from cyclewatch.detectors.statistics import autoregression
 from cyclewatch.detectors.statistics.robust import clip_outliers, robust_sigma
-from cyclewatch.detectors.watching.decision import Parameters, decide, left_over, went_away
+from cyclewatch.detectors.watching.decision import REFERENCE_WINDOWS_MIN, Parameters, decide, left_over, went_away
 from cyclewatch.detectors.watching.online import Cusum, Direction, Suspicion
 from cyclewatch.detectors.watching.order import is_repeated
 from cyclewatch.detectors.watching.recent import Recent
@@ -156,9 +156,7 @@ class ShiftWatch:
 
     def measured(self) -> float:
         """The level since the last change: the mean of its windows, outliers clipped."""
-        values = self._recent.values
-        centre = float(np.median(values))
-        return float(clip_outliers(values, centre, robust_sigma(values)).mean())
+        return float(self._tame().mean())
 
     def steady(self) -> tuple[Floats, Floats]:
         """Values, shape (n,), and doubts, shape (n, k), since the last change, less the slowdown that is open."""
@@ -328,7 +326,7 @@ class ShiftWatch:
         after = self.measured()
         self._opened = replace(opened, measure_at=2 * self.windows)
         self._arm(after)
-        error = math.hypot(opened.before_error, self._sigma / math.sqrt(self.windows))
+        error = math.hypot(opened.before_error, self._error_after())
         found = Change.between(
             opened.before,
             after,
@@ -341,6 +339,19 @@ class ShiftWatch:
             measured_again=True,
         )
         return replace(found, direction=Direction.SLOWER)  # the open slowdown, even if hardly anything of it is left
+
+    def _error_after(self) -> float:
+        """Standard error of `measured`, by the noise since the change: a slowdown may have made it another."""
+        phi, values, sigma = np.array(self._phi), self._tame(), self._sigma
+        if len(values) >= REFERENCE_WINDOWS_MIN + len(phi):
+            noise = autoregression.whiten(values - values.mean(), phi)
+            sigma = float(noise.std(ddof=1)) / (1 - float(phi.sum()))
+        return sigma / math.sqrt(len(values))
+
+    def _tame(self) -> Floats:
+        """The windows since the last change, shape (n,), outliers clipped."""
+        values = self._recent.values
+        return clip_outliers(values, float(np.median(values)), robust_sigma(values))
 
     def _arm(self, level: float) -> None:
         """Take `level` as normal from now on."""

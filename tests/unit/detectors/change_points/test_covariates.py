@@ -75,6 +75,22 @@ def test_levels_are_values_at_a_typical_load_and_costs_are_those_of_the_first_le
     assert found.costs["kv_tokens"] == pytest.approx(KV_TOKEN, rel=0.2)
 
 
+@pytest.mark.parametrize(("before", "after"), [(5.0, 1.0), (1.0, 5.0)])
+def test_the_interval_of_a_large_effect_holds_the_truth(before: float, after: float) -> None:
+    """Of 20 series 19, with three standard errors of 1; as wide as noise of 10 % asks for."""
+    factor, missed, widths = after / before, [], []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        batch = random.integers(1, 64, 180).astype(np.float64)
+        values = (5 + 0.1 * batch) * np.repeat([before, after], [30, 150]) * np.exp(0.1 * random.normal(size=180))
+        (point,) = under({"batch_size": batch}, values).detection.change_points
+        low, high = point.ci
+        missed += [seed] * (not low <= factor - 1 <= high)
+        widths.append(high - low)
+    assert len(missed) <= 4, f"missed with seeds {missed}"
+    assert np.mean(widths) == pytest.approx(2 * 1.96 * 0.1 * np.sqrt(1 / 30 + 1 / 150) * factor, rel=0.15)
+
+
 def test_several_shifts_do_not_bend_the_fit() -> None:
     """Up, up and down again, where what matters is the number of new tokens alone."""
     random = np.random.default_rng(6)
@@ -120,6 +136,7 @@ def test_what_is_smaller_than_the_minimum_effect_is_a_suspicion() -> None:
     assert detection.change_points == ()
     assert detection.suspicions[0].reason == "smaller than the minimum effect of 5.0%"
     assert detection.suspicions[0].effect == pytest.approx(0.03, abs=0.005)
+    assert detection.settings.min_effect == 0.05
 
 
 def test_values_that_cannot_be_compared_keep_their_index() -> None:

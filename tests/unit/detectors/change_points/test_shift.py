@@ -62,6 +62,47 @@ def test_the_interval_holds_the_truth_in_nineteen_of_twenty(phi: float) -> None:
     assert 132 <= held <= 149
 
 
+@pytest.mark.parametrize(
+    ("sigmas", "lengths", "phi"),
+    [
+        ((0.1, 1.0), (200, 50), 0.0),
+        ((0.1, 1.0), (100, 100), 0.0),
+        ((0.3, 1.0), (200, 50), 0.0),
+        ((1.0, 0.1), (50, 200), 0.0),
+        ((0.1, 1.0), (100, 100), 0.5),
+    ],
+)
+def test_the_interval_holds_the_truth_where_one_side_is_noisier(
+    sigmas: tuple[float, float], lengths: tuple[int, int], phi: float
+) -> None:
+    """Of 60 series 57, with three standard errors of 1.7, and two for what is estimated; and the mean is not off."""
+    at, n = lengths[0], sum(lengths)
+    missed, errors = [], []
+    for seed in range(60):
+        shift = shift_of(noise(n, seed, phi) * np.repeat(sigmas, lengths) + 20.0 * (np.arange(n) >= at))
+        errors.append(shift.difference - 20.0)
+        missed += [seed] * (abs(errors[-1]) > Z_95 * shift.error)
+    assert len(missed) <= 10, f"missed with seeds {missed}"
+    assert abs(np.mean(errors)) < 4 * np.std(errors) / math.sqrt(60)
+
+
+def test_the_error_of_the_old_level_is_of_its_own_noise() -> None:
+    for seed in range(5):
+        values = noise(300, seed) * np.where(np.arange(300) < 200, 0.1, 1.0) + 20.0 * (np.arange(300) >= 200)
+        assert shift_of(values).error_before == pytest.approx(0.1 / math.sqrt(200), rel=0.7)
+        assert shift_of(values[::-1].copy()).error_before == pytest.approx(1.0 / math.sqrt(100), rel=0.4)
+
+
+def test_skewed_noise_moves_no_level() -> None:
+    """What is pulled in is far outside on either side of either level, not above one and below the other."""
+    ratios = []
+    for seed in range(40):
+        values = np.random.default_rng(seed).lognormal(0, 0.3, 400) * np.repeat([1.0, 3.0], 200)
+        shift = shift_of(values)
+        ratios.append(shift.after / shift.before)
+    assert np.mean(ratios) == pytest.approx(3, rel=0.015)
+
+
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.8])
 def test_p_values_hold_what_they_promise(phi: float) -> None:
     """Of 200 series without a shift 2 are below 0.01 and 10 below 0.05, with three standard errors of 1.4 and 3.1."""
