@@ -38,7 +38,7 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] | None = 
     environ = os.environ if environ is None else environ
     if path is None and (named := environ.get("CYCLEWATCH_CONFIG")):
         path = Path(named)
-    if path is None and DEFAULT_PATH.is_file():
+    if path is None and _is_there(DEFAULT_PATH):
         path = DEFAULT_PATH
     values = {} if path is None else _read_toml(path)
     variables = {name.upper(): text for name, text in environ.items() if name.upper().startswith("CYCLEWATCH_")}
@@ -65,6 +65,17 @@ def load_settings(path: Path | None = None, environ: Mapping[str, str] | None = 
         return FileThenEnvironment()
     except ValidationError as error:
         raise ConfigError(_explain(error, path, variables)) from None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether there is such a file, be it one that must not be looked at: reading it says why."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -7,7 +7,8 @@ that does not exist is an error that names it: a misspelt setting must never pas
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, HttpUrl
+from pydantic import Field, HttpUrl, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cyclewatch.config.alerts import Alerts
@@ -251,6 +252,16 @@ class Settings(BaseSettings):
     alerts: Alerts = Alerts()
     web: Web = Web()
     log: Log = Log()
+
+    @field_validator("targets")
+    @classmethod
+    def _are_apart(cls, targets: tuple[Target, ...]) -> tuple[Target, ...]:
+        """Two of one name would be one target, and one of them never asked."""
+        for key in ("name", "url"):
+            seen = [getattr(target, key) for target in targets]
+            if twice := next((one for one in seen if seen.count(one) > 1), None):
+                raise PydanticCustomError("targets", f"two have the {key} {twice}: give each its own")
+        return targets
 
     @property
     def database_url(self) -> str:

@@ -227,6 +227,36 @@ def test_a_file_without_permission_is_said(tmp_path: Path, monkeypatch: pytest.M
         load_settings(tmp_path / "cyclewatch.toml", {})
 
 
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), OSError(5, "Input/output error")])
+def test_a_default_file_that_must_not_be_looked_at_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    """Its directory holds credentials: to go on with the defaults would be to ignore it."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("cyclewatch.config.load.DEFAULT_PATH", tmp_path / "cyclewatch.toml")
+    for name in ("stat", "open"):
+        monkeypatch.setattr(Path, name, refuse)
+    with pytest.raises(ConfigError, match=f"cannot be read: {error.strerror}"):
+        load_settings(None, {})
+
+
+@pytest.mark.parametrize(
+    ("second", "said"),
+    [(("a", 30001), "the name a: give each its own"), (("b", 30000), "the url http://h:30000/: give each its own")],
+)
+def test_targets_that_are_one_are_refused(tmp_path: Path, second: tuple[str, int], said: str) -> None:
+    """One of two with one name would never be asked."""
+    path = tmp_path / "cyclewatch.toml"
+    path.write_text(
+        "".join(f'[[targets]]\nname = "{name}"\nurl = "http://h:{port}"\n' for name, port in (("a", 30000), second))
+    )
+    with pytest.raises(ConfigError, match=f"targets: two have {said}"):
+        load_settings(path, {})
+
+
 def test_settings_cannot_be_changed() -> None:
     """What was checked is what holds."""
     with pytest.raises(ValueError, match="frozen"):

@@ -151,6 +151,7 @@ def test_other_hardware_is_shown_and_not_claimed(tmp_path: Path) -> None:
         ("regression:x", "is no number"),
         ("2026-11-21T10:00/2026-11-21T09:00", "ends before it begins"),
         ("-1h/-2h", "ends before it begins"),
+        ("1600-01-01/1700-01-01", "is the year right"),
         ("yesterday/today", "no such file"),
         ("\x1b[31m/\0", "no such file"),
         (".", "no regular file"),
