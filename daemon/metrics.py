@@ -26,7 +26,7 @@ class Metrics:
         )
         self.collector_last = Gauge(
             "cyclewatch_collector_last_success_timestamp_seconds",
-            "When the collector last worked.",
+            "When the collector last worked; until it first did, when the daemon started.",
             labels,
             registry=self.registry,
         )

@@ -19,8 +19,9 @@ class Outcomes:
         self._clock = clock
         self._no_data: dict[str, str] = {}
         self._failing: dict[str, tuple[str, ...]] = {}
-        for name in names:  # there from the start: a counter that shows with its first miss has not grown
-            metrics.collector_missed.labels(name)
+        for name in names:
+            metrics.collector_missed.labels(name)  # a counter that shows with its first miss has not grown
+            metrics.collector_last.labels(name).set(clock().wall_ns / 1e9)  # one that never works grows old, too
 
     @property
     def any(self) -> bool:

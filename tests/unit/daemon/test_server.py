@@ -243,6 +243,17 @@ def test_missed_runs_are_counted_from_zero(build: Callable[..., Server]) -> None
     assert missed == 0
 
 
+def test_a_collector_that_never_works_grows_old(build: Callable[..., Server]) -> None:
+    """From the start on, so that the alert about stale collectors sees it."""
+    server = build()
+    server._outcomes.report(Outcome("cycles", 0.1, 0, ("broken",)))
+    last = server.metrics.registry.get_sample_value(
+        "cyclewatch_collector_last_success_timestamp_seconds", {"collector": "cycles"}
+    )
+    assert last is not None
+    assert abs(last - server.clock.now().wall_ns / 1e9) < 3600
+
+
 def test_no_data_is_logged_when_its_reason_changes(build: Callable[..., Server]) -> None:
     server = build()
     with capture_logs() as events:
