@@ -1,7 +1,6 @@
 """The cycles collector: every ring in the directory, servers that come, go and restart."""
 
 import contextlib
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
@@ -10,6 +9,7 @@ from pathlib import Path
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.host.held import HeldFile
+from cyclewatch.collectors.processes import own_pid_namespace, sees_all
 from cyclewatch.collectors.procfs import FormatError, parse_stat
 from cyclewatch.collectors.quantities import Quantity
 from cyclewatch.collectors.records import CycleBatch, Failure, NoData, RingCounters, RingIdentity, Sample
@@ -259,19 +259,19 @@ class CyclesCollector:
                 return None
             if ring.stat is None:
                 ring.stat = HeldFile(self._proc / pid / "stat")
-            return str(parse_stat(ring.stat.read()).start_ticks) != start_ticks
+            stat = parse_stat(ring.stat.read())
+            return stat.ended or str(stat.start_ticks) != start_ticks
         except ProcessLookupError:
             return True
         except FileNotFoundError:  # also of a process that lives, where /proc hides those of others: all but ours
-            return True if (self._proc / "1").exists() else None
+            return True if sees_all(self._proc) else None
         except (OSError, FormatError):
             return None
 
     def _own_namespace(self) -> str:
-        """The pid namespace of this process, which it never leaves; empty where /proc has the pids of another."""
+        """Asked once: no process ever leaves its own."""
         if self._namespace is None:
-            is_ours = (self._proc / "self").readlink() == Path(str(os.getpid()))
-            self._namespace = str((self._proc / "self/ns/pid").stat().st_ino) if is_ours else ""
+            self._namespace = own_pid_namespace(self._proc)
         return self._namespace
 
     def _drop(self, key: str) -> None:

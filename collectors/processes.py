@@ -130,6 +130,21 @@ def process_status(proc: Path, pid: int) -> dict[str, str]:
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
+def own_pid_namespace(proc: Path) -> str:
+    """The pid namespace of this process; empty where `proc` has the pids of another one, as the host's in a container.
+
+    Raises:
+        OSError: `proc` is no such directory.
+    """
+    is_ours = (proc / "self").readlink() == Path(str(os.getpid()))
+    return str((proc / "self/ns/pid").stat().st_ino) if is_ours else ""
+
+
+def sees_all(proc: Path) -> bool:
+    """Whether processes of other users are there at all: `hidepid` hides them, and with them the first one."""
+    return (proc / "1").exists()
+
+
 def namespace_numbers(status: Mapping[str, str]) -> tuple[int, ...]:
     """The numbers of a process in the pid namespaces it is in, its own last; empty where its status does not tell."""
     return tuple(int(number) for number in status.get("NSpid", "").split() if number.isdecimal())

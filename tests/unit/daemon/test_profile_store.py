@@ -42,6 +42,11 @@ def test_what_is_written_is_read(store: Store) -> None:
     assert found.profile.kernels == (KERNEL,)
 
 
+@pytest.mark.parametrize("number", [0, -1, 99, 10**20])
+def test_a_number_that_no_profile_has_is_none(store: Store, number: int) -> None:
+    assert store.history.profile(number) is None
+
+
 def test_a_profile_is_ordered_then_kept_then_priced_as_one_row(store: Store) -> None:
     """Its kernels stay when only the cost comes later."""
     ordered = profile(state=ProfileState.TAKING, ended_at_ns=None, totals={}, cost={}, kernels=None)

@@ -246,7 +246,7 @@ def test_missed_runs_are_counted_from_zero(build: Callable[..., Server]) -> None
 def test_a_collector_that_never_works_grows_old(build: Callable[..., Server]) -> None:
     """From the start on, so that the alert about stale collectors sees it."""
     server = build()
-    server._outcomes.report(Outcome("cycles", 0.1, 0, ("broken",)))
+    server._outcomes.report(Outcome("cycles", 0.1, 0, ("broken",), ""))
     last = server.metrics.registry.get_sample_value(
         "cyclewatch_collector_last_success_timestamp_seconds", {"collector": "cycles"}
     )
