@@ -178,6 +178,8 @@ class Pipeline:
         plausible = self._plausible(batch.records, now.monotonic_ns)
         track.newest_ns = int(plausible["end_ns"].max(initial=track.newest_ns))
         records = self._board.take(batch.ring, track.run, plausible)
+        if not batch.ring.device_only and not batch.counters.disabled and not batch.counters.paused:
+            self._board.heard(batch.ring.key, batch.counters.heartbeat_ns, batch.complete_ns)
         late = track.cutter.add(records)
         if late:
             self._metrics.records_refused.labels("late").inc(late)

@@ -34,7 +34,10 @@ WRITE_WAIT_NS = 60 * 10**9
 
 
 ROOM_BYTES = 64 * 2**20
-"""Least room for a trace: 300 ms of CPU operators at full speed are 20 MB."""
+"""Least room for a trace, however short it is."""
+
+ROOM_BYTES_A_SECOND = 100 * 10**6
+"""Room for a second of a trace: 300 ms of CPU operators at full speed are 20 MB."""
 
 
 class Failure(StrEnum):
@@ -74,16 +77,21 @@ class Exposure:
     ended_ns: int
 
 
-def check_room(directory: Path) -> None:
-    """See that there is room for a trace.
+def check_room(directory: Path, duration_ms: int) -> None:
+    """See that there is room for a trace of `duration_ms`.
 
     Raises:
         CaptureError: there is not.
     """
     status = os.statvfs(directory)
     free_bytes = status.f_bavail * status.f_frsize
-    if free_bytes < ROOM_BYTES:
-        raise CaptureError(Failure.NO_ROOM, f"{directory}: {free_bytes} bytes free, fewer than {ROOM_BYTES}")
+    needed_bytes = max(ROOM_BYTES, ROOM_BYTES_A_SECOND * duration_ms // 1000)
+    if free_bytes < needed_bytes:
+        raise CaptureError(
+            Failure.NO_ROOM,
+            f"{directory}: {free_bytes} bytes free, fewer than the {needed_bytes} that a trace of {duration_ms} ms may "
+            "take: make room there, or record for a shorter time",
+        )
 
 
 class Capture:

@@ -81,6 +81,7 @@ class Endpoint:
         self._refusals: dict[str, Refusals] = {}
         self._closing = threading.Event()
         self._directory_fd = -1
+        self._name: tuple[int, int] | None = None
         self._socket: socket.socket | None = None
         self._thread: threading.Thread | None = None
 
@@ -101,14 +102,22 @@ class Endpoint:
         """Answer no more, and take the socket's name away: asking nobody is quicker for a process than waiting."""
         if self._socket is None or self._thread is None:
             return
-        with contextlib.suppress(OSError):
-            (self.directory / SOCKET_NAME).unlink()
+        if self.is_reachable():
+            with contextlib.suppress(OSError):
+                (self.directory / SOCKET_NAME).unlink()
         self._closing.set()
         self._socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
         self._thread.join()
         self._socket.close()
         os.close(self._directory_fd)
         self._socket = None
+
+    def is_reachable(self) -> bool:
+        """Whether the socket still has its name: it goes with a directory that is removed, or becomes another's."""
+        try:
+            return self._name == _file_number(self.directory / SOCKET_NAME)
+        except OSError:
+            return False
 
     def processes(self) -> tuple[KinetoProcess, ...]:
         """The processes that asked in the last minute."""
@@ -152,6 +161,7 @@ class Endpoint:
             endpoint.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
             endpoint.bind(str(path))
             path.chmod(_SOCKET_MODE)
+            self._name = _file_number(path)
         except OSError as error:
             endpoint.close()
             if error.errno == errno.EADDRINUSE:
@@ -229,6 +239,12 @@ class Endpoint:
         with self._lock:
             before = self._refusals.get(error.kind)
             self._refusals[error.kind] = Refusals(before.count + 1 if before else 1, str(error))
+
+
+def _file_number(path: Path) -> tuple[int, int]:
+    """What tells a file from all others for as long as it is open: its device, and its number there."""
+    status = path.lstat()
+    return status.st_dev, status.st_ino
 
 
 def _told_by_kernel(ancillary: list[tuple[int, int, bytes]]) -> tuple[Credentials | None, int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cyclewatch.collectors.records import RECORD, CycleFlag, RecordKind, Records, RingIdentity, joined
 from cyclewatch.daemon.store.unit import Run
-from cyclewatch.detectors.costs.profile_cost import touched
+from cyclewatch.detectors.costs.profile_cost import HEARD_NS, touched
 
 KEEP_NS = 180 * 10**9
 """How long cycles stay here: the stretch before a capture, a slow capture, and the stretch after it."""
@@ -29,7 +29,10 @@ _COMPACT = np.dtype([(name, RECORD[name]) for name in _COLUMNS])
 
 @dataclass(frozen=True)
 class RankView:
-    """One rank as the pipeline last saw it. Monotonic nanoseconds; 0 for what was never seen."""
+    """One rank as the pipeline last saw it. Monotonic nanoseconds; 0 for what was never seen.
+
+    `turned_ns` is when the server's loop last turned, be it idle or not, as was known at `looked_ns`.
+    """
 
     ring: RingIdentity
     run: Run
@@ -37,10 +40,18 @@ class RankView:
     queue: int = 0
     settled: bool = False
     suspected_ns: int = 0
+    turned_ns: int = 0
+    looked_ns: int = 0
 
     def suspected(self, now_ns: int) -> bool:
         """Whether any of its series is under suspicion."""
         return bool(self.suspected_ns) and now_ns - self.suspected_ns < _SUSPECTED_NS
+
+    def silent_ns(self, began_ns: int, ended_ns: int) -> int:
+        """How long the loop had not turned, if it stopped in a stretch and still stood at the last look; else 0."""
+        if not began_ns - HEARD_NS < self.turned_ns <= ended_ns < self.looked_ns:
+            return 0
+        return self.looked_ns - self.turned_ns
 
 
 @dataclass
@@ -85,6 +96,12 @@ class Board:
                     rank.cycles.popleft()
         return records
 
+    def heard(self, key: str, turned_ns: int, looked_ns: int) -> None:
+        """Note when the loop of a ring's server last turned, as a look at `looked_ns` found it (monotonic)."""
+        with self._lock:
+            if (rank := self._ranks.get(key)) is not None:
+                rank.view = replace(rank.view, turned_ns=turned_ns, looked_ns=looked_ns)
+
     def judged(self, key: str, at_ns: int, *, settled: bool, suspected: bool) -> None:
         """Note how the detection of one phase of a ring stands (`at_ns`: monotonic)."""
         with self._lock:
@@ -99,6 +116,12 @@ class Board:
         """The ring is gone."""
         with self._lock:
             self._ranks.pop(key, None)
+
+    def silent_ns(self, key: str, began_ns: int, ended_ns: int) -> int:
+        """How long a ring's server has been silent since a stretch, see `RankView`; 0 for a ring that is gone."""
+        with self._lock:
+            rank = self._ranks.get(key)
+        return rank.view.silent_ns(began_ns, ended_ns) if rank else 0
 
     def ranks(self) -> tuple[RankView, ...]:
         """All ranks that are being watched."""

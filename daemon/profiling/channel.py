@@ -25,11 +25,14 @@ class Channel:
         self._proc = proc
         self._tried_ns: int | None = None
         self._refused: dict[str, int] = {}
+        self._refused_before = 0
         self.endpoint: Endpoint | None = None
         self.obstacle = "" if settings.enabled else "switched off by profiling.enabled"
 
     def serve(self, now_ns: int) -> None:
         """Serve, if that is wanted and possible and not done yet; tries again every minute. Tells what was refused."""
+        if self.endpoint is not None and not self.endpoint.is_reachable():
+            self._give_up(self.endpoint)
         if self.endpoint is None and self._settings.enabled:
             if self._tried_ns is None or now_ns - self._tried_ns >= _RETRY_NS:
                 self._tried_ns = now_ns
@@ -49,6 +52,16 @@ class Channel:
         self.endpoint, self.obstacle = endpoint, ""
         log.info("serving Kineto's channel", directory=str(self._settings.socket_dir))
 
+    def _give_up(self, endpoint: Endpoint) -> None:
+        """Serve no more where nobody can ask: the directory may have been a unit's, and gone with it."""
+        self._tell_refusals(endpoint)
+        self._refused_before += sum(self._refused.values())
+        self._refused = {}
+        self.endpoint = None
+        self.obstacle = f"{endpoint.directory}: was removed, or the socket in it: it is looked for every minute"
+        log.warning("Kineto's channel was taken away", directory=str(endpoint.directory))
+        endpoint.close()
+
     def _tell_refusals(self, endpoint: Endpoint) -> None:
         for kind, refusals in endpoint.refusals().items():
             if kind not in self._refused:
@@ -57,12 +70,13 @@ class Channel:
 
     def processes(self) -> tuple[KinetoProcess, ...]:
         """The processes that can be asked for a profile."""
-        return self.endpoint.processes() if self.endpoint is not None else ()
+        endpoint = self.endpoint  # other threads ask, too
+        return endpoint.processes() if endpoint is not None else ()
 
     @property
     def refused(self) -> int:
         """How many datagrams got no answer."""
-        return sum(self._refused.values())
+        return self._refused_before + sum(self._refused.values())
 
     def close(self) -> None:
         """Serve no more."""

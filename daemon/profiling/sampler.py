@@ -1,7 +1,6 @@
 """The sampler: takes profiles when it is decided, notes what each cost, and stops when one costs too much."""
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -10,7 +9,8 @@ import structlog
 
 from cyclewatch.collectors.base import Now
 from cyclewatch.collectors.discovery import Discovery
-from cyclewatch.collectors.records import Records
+from cyclewatch.collectors.processes import ProcessTree
+from cyclewatch.collectors.records import Records, joined
 from cyclewatch.config.settings import Settings
 from cyclewatch.daemon.metrics import Metrics
 from cyclewatch.daemon.profiling.board import Board
@@ -20,7 +20,7 @@ from cyclewatch.daemon.profiling.ledger import Entry, Ledger
 from cyclewatch.daemon.profiling.session import Session, Taken
 from cyclewatch.daemon.profiling.subjects import Subject, Subjects
 from cyclewatch.daemon.profiling.switch import Switch
-from cyclewatch.daemon.profiling.taking import Tools, remove
+from cyclewatch.daemon.profiling.taking import Tools, lives, remove
 from cyclewatch.daemon.store.profile_records import ProfileState, StoredProfile
 from cyclewatch.daemon.store.unit import Unit
 from cyclewatch.detectors.costs.profile_cost import STRETCH_NS, ProfileCost, cycles_by_phase, profile_cost
@@ -36,6 +36,15 @@ _NO_SERVER = "none"
 _LATE_NS = 5 * 10**9
 """How long a cycle takes from its end to the board, at most."""
 
+_LOOK_NS = STRETCH_NS + _LATE_NS
+"""How long after a profile its cost can be told; and how often a server that stands still since is looked at."""
+
+_AFTERMATH_NS = 10 * 10**9
+"""How long after a profile the end of a server may be its doing; later it is a restart, unless it stood still."""
+
+_SILENT_NS_MAX = 600 * 10**9
+"""How long it is waited for a server that stands still."""
+
 
 class ProfileRefusedError(Exception):
     """A profile that somebody asked for is not even tried; one sentence."""
@@ -48,6 +57,21 @@ class Request:
     target: str = ""
     pid: int | None = None
     duration_ms: int | None = None
+
+
+@dataclass
+class _Unpriced:
+    """A profile whose cost is to be told. Nanoseconds; `look_ns` is monotonic.
+
+    `start_ticks` tells the process from a later one; None for one that cannot be seen. While its server stands still,
+    `silent_ns` is for how long it has at least, and `records` are its cycles before: the board drops them.
+    """
+
+    taken: Taken
+    start_ticks: int | None
+    look_ns: int
+    silent_ns: int = 0
+    records: Records | None = None
 
 
 class Sampler:
@@ -74,12 +98,13 @@ class Sampler:
         self._clock = clock
         self._stopping = threading.Event()
         self._one_at_a_time = threading.Lock()
-        self._unpriced: deque[Taken] = deque()  # `ask` adds to it from other threads
+        self._unpriced: list[_Unpriced] = []  # `ask` adds to it from other threads
         self._failures: dict[str, int] = {}
         self._status_ns = -_STATUS_NS
         self.switch = switch
         self.channel = Channel(profiling, settings.host.proc)
         self.subjects = Subjects(board, self.channel, discovery, settings.host.proc, over_http=profiling.start_profile)
+        self._proc = settings.host.proc
         self._tools = Tools(profiling, settings.host.proc, lambda: clock().monotonic_ns, self._stopping)
         self._thread = threading.Thread(target=self._run, name="profile-sampler", daemon=True)
 
@@ -132,6 +157,11 @@ class Sampler:
         if duration_ms not in DURATIONS_MS:
             raise ProfileRefusedError(f"{duration_ms} ms: ask for {DURATIONS_MS[0]} to {DURATIONS_MS[-1]}")
         subject = self._asked_for(request)
+        if subject.target in self._silent():
+            raise ProfileRefusedError(
+                f"{subject.target} stands still since its last profile: wait until it goes on, "
+                f"{_SILENT_NS_MAX // 10**9} s at most"
+            )
         if not self._one_at_a_time.acquire(blocking=False):
             raise ProfileRefusedError("another profile, a probe or a pause is under way: try again in some seconds")
         try:
@@ -170,7 +200,8 @@ class Sampler:
         return f" (the channel is not served: {self.channel.obstacle})" if self.channel.obstacle else ""
 
     def _take_one(self, now: Now) -> None:
-        subjects = {(one.target, one.rank): one for one in self.subjects.ranks()}
+        silent = self._silent()
+        subjects = {(one.target, one.rank): one for one in self.subjects.ranks() if one.target not in silent}
         choice = choose((self._candidate(one, now) for one in subjects.values()), self._policy)
         if choice is None or not self._one_at_a_time.acquire(blocking=False):
             return
@@ -203,6 +234,7 @@ class Sampler:
         )
 
     def _take(self, subject: Subject, reason: Reason, duration_ms: int) -> Taken:
+        start_ticks = self._start_ticks(subject)
         session = Session(subject, reason, self._board, self._clock, self._submit)
         taken = session.take(self._tools, self.channel, duration_ms)
         profile, view = taken.profile, subject.view
@@ -224,8 +256,10 @@ class Sampler:
             elif profile.state is ProfileState.KEPT:
                 self._failures.pop(view.ring.key, None)
             if taken.stretch is not None:
-                self._unpriced.append(taken)
-            if taken.died:  # a restart may fall into these seconds once in years; a crash is not to happen twice
+                self._unpriced.append(
+                    _Unpriced(taken, None if taken.died else start_ticks, _ended_ns(taken) + _LOOK_NS)
+                )
+            if taken.died:  # or it was a restart, which hardly ever falls into these seconds
                 self._switch_off(profile.target, f"process {profile.pid} ended while it was profiled", self._clock())
         label = profile.target if view else _NO_SERVER
         self._metrics.profiles.labels(label, reason.value, profile.state.value).inc()
@@ -234,19 +268,58 @@ class Sampler:
             self._metrics.profile_exposure.labels(label).inc(exposed_ns / 1e9)
         return taken
 
+    def _start_ticks(self, subject: Subject) -> int | None:
+        """Start of the process that writes a rank's ring; None where it cannot be seen, as in another pid namespace."""
+        stat = ProcessTree(self._proc).stat(subject.pid)
+        if subject.view is None or stat is None:
+            return None
+        return stat.start_ticks if str(stat.start_ticks) == subject.view.ring.key.rpartition("-")[2] else None
+
     def _price(self, now: Now) -> None:
-        """Tell what profiles cost, once the cycles after them are known."""
-        while self._unpriced and now.monotonic_ns > _ended_ns(self._unpriced[0]) + STRETCH_NS + _LATE_NS:
-            taken = self._unpriced.popleft()
-            view, stretch = taken.subject.view, taken.stretch
-            assert view is not None
-            assert stretch is not None
-            records = self._board.records(view.ring.key)
-            cost = profile_cost(records, stretch.began_ns, _ended_ns(taken))
-            totals = {**taken.profile.totals, "cycles": _cycles(taken.profile, records, now)}
-            priced = replace(taken.profile, cost=asdict(cost), totals=totals, kernels=None)
-            self._submit(Unit(now.wall_ns, profiles=[priced]))
-            self._tell_cost(taken, cost, now)
+        """Tell what profiles cost, once the cycles after them are known; a server that has ended since gets no more."""
+        tree = ProcessTree(self._proc)
+        for one in self._unpriced.copy():
+            profile = one.taken.profile
+            if one.start_ticks is not None and not lives(tree, profile.pid, one.start_ticks):
+                after_ns = now.monotonic_ns - _ended_ns(one.taken)
+                if after_ns <= _AFTERMATH_NS or one.silent_ns:
+                    reason = f"process {profile.pid} ended within {after_ns / 1e9:.0f} s after it was profiled"
+                    self._switch_off(profile.target, reason, now)
+            elif now.monotonic_ns <= one.look_ns or self._stands_still(one, now):
+                continue
+            self._unpriced.remove(one)
+            self._tell_price(one, now)
+
+    def _stands_still(self, one: _Unpriced, now: Now) -> bool:
+        """Whether the server has not gone on since the profile, and may yet."""
+        taken = one.taken
+        assert taken.subject.view is not None
+        assert taken.stretch is not None
+        key = taken.subject.view.ring.key
+        silent_ns = self._board.silent_ns(key, taken.stretch.began_ns, _ended_ns(taken))
+        one.silent_ns = max(one.silent_ns, silent_ns)
+        if not silent_ns or now.monotonic_ns > _ended_ns(taken) + _SILENT_NS_MAX:
+            return False
+        if one.records is None:
+            one.records = self._board.records(key)
+        one.look_ns = now.monotonic_ns + _LOOK_NS
+        return True
+
+    def _silent(self) -> frozenset[str]:
+        """The targets that stand still since their last profile."""
+        return frozenset(one.taken.profile.target for one in self._unpriced.copy() if one.silent_ns)
+
+    def _tell_price(self, one: _Unpriced, now: Now) -> None:
+        taken = one.taken
+        view, stretch = taken.subject.view, taken.stretch
+        assert view is not None
+        assert stretch is not None
+        records = _continued(one.records, self._board.records(view.ring.key))
+        cost = profile_cost(records, stretch.began_ns, _ended_ns(taken), one.silent_ns)
+        totals = {**taken.profile.totals, "cycles": _cycles(taken.profile, records, now)}
+        priced = replace(taken.profile, cost=asdict(cost), totals=totals, kernels=None)
+        self._submit(Unit(now.wall_ns, profiles=[priced]))
+        self._tell_cost(taken, cost, now)
 
     def _tell_cost(self, taken: Taken, cost: ProfileCost, now: Now) -> None:
         target = taken.profile.target
@@ -296,6 +369,13 @@ def _cycles(profile: StoredProfile, records: Records, now: Now) -> dict[str, int
         return {}
     began_ns = recorded_at_ns - (now.wall_ns - now.monotonic_ns)
     return cycles_by_phase(records, began_ns, began_ns + duration_ms * 10**6)
+
+
+def _continued(before: Records | None, records: Records) -> Records:
+    """Records that were kept, and those that have come since."""
+    if before is None or not len(before):
+        return records
+    return joined((before, records.compress(records["end_ns"] > before["end_ns"].max())))
 
 
 def _ended_ns(taken: Taken) -> int:

@@ -100,9 +100,9 @@ class Session:
         return Taken(self._subject, self._profile, self._stretch, capture, failed, died)
 
     def _record(self, tools: Tools, channel: Channel, duration_ms: int) -> tuple[Reduction, Capture | None]:
-        subject = self._subject
-        if subject.process and channel.endpoint:
-            return take_by_channel(tools, channel.endpoint, subject.process, duration_ms, self, gpu=subject.gpu)
+        subject, endpoint = self._subject, channel.endpoint
+        if subject.process and endpoint:
+            return take_by_channel(tools, endpoint, subject.process, duration_ms, self, gpu=subject.gpu)
         if subject.scheduler:
             directory = tools.settings.socket_dir
             return take_by_start_profile(tools, subject.scheduler, directory, self, gpu=subject.gpu), None

@@ -8,6 +8,8 @@ from cyclewatch.collectors.discovery import Discovery
 from cyclewatch.collectors.kineto.device import uses_gpu
 from cyclewatch.collectors.kineto.peers import KinetoProcess
 from cyclewatch.collectors.processes import ProcessTree
+from cyclewatch.collectors.procfs import ProcessStat
+from cyclewatch.collectors.records import RingIdentity
 from cyclewatch.daemon.profiling.board import Board, RankView
 from cyclewatch.daemon.profiling.channel import Channel
 from cyclewatch.daemon.profiling.taking import Scheduler
@@ -63,7 +65,7 @@ class Subjects:
                     gpu=not view.ring.synchronous,
                     view=view,
                     process=process,
-                    scheduler=self._scheduler(view, url, ranks) if url and not process else None,
+                    scheduler=self._scheduler(view, url, ranks, tree) if url and not process else None,
                 )
             )
         return found
@@ -84,20 +86,38 @@ class Subjects:
         gpu = uses_gpu(process.pid, self._proc)
         return Subject(f"{name}-{process.pid}", "", process.pid, gpu, None, process, None)
 
-    def _scheduler(self, view: RankView, url: str, ranks: int) -> Scheduler | None:
+    def _scheduler(self, view: RankView, url: str, ranks: int, tree: ProcessTree) -> Scheduler | None:
+        """None where the ring's pid is of another process here, as it is for a server in a pid namespace of its own."""
+        ring = view.ring
+        stat = tree.stat(ring.pid)
+        if stat is None or stat.ended or not _writes(ring, stat):
+            return None
         try:
-            user = os.stat(self._proc / str(view.ring.pid)).st_uid  # noqa: PTH116 (its error is all that is wanted)
+            user = os.stat(self._proc / str(ring.pid)).st_uid  # noqa: PTH116 (its error is all that is wanted)
         except OSError:
             return None
-        return Scheduler(url, view.ring.pid, user, view.ring.tp_rank or 0, ranks)
+        return Scheduler(
+            url=url,
+            pid=ring.pid,
+            start_ticks=stat.start_ticks,
+            user=user,
+            tp_rank=ring.tp_rank or 0,
+            dp_rank=ring.dp_rank,
+            pp_rank=ring.pp_rank,
+            ranks=ranks,
+        )
 
 
 def _process_of(view: RankView, processes: tuple[KinetoProcess, ...], tree: ProcessTree) -> KinetoProcess | None:
     """The process that writes a ring: with the ring's pid in its own namespace, and begun at the same clock tick."""
-    start_ticks = view.ring.key.rpartition("-")[2]
     for process in processes:
         if process.own_pid == view.ring.pid:
             stat = tree.stat(process.pid)
-            if stat is not None and str(stat.start_ticks) == start_ticks:
+            if stat is not None and _writes(view.ring, stat):
                 return process
     return None
+
+
+def _writes(ring: RingIdentity, stat: ProcessStat) -> bool:
+    """Whether a process with a ring's pid is the one that writes it: both began at the same clock tick."""
+    return str(stat.start_ticks) == ring.key.rpartition("-")[2]

@@ -14,6 +14,9 @@ from cyclewatch.detectors.phases import Bools, Floats, Integers, load_buckets, p
 STRETCH_NS = 30 * 10**9
 """How long before and after a capture cycles are looked at."""
 
+HEARD_NS = 2 * 10**9
+"""A server's loop that turns is heard once a second; after so long it surely stands still."""
+
 _BLOCK_NS = 5 * 10**9
 _BLOCK_CYCLES_MIN = 10
 _CYCLES_BEFORE_MIN = 50
@@ -58,8 +61,12 @@ def touched(records: Records, began_ns: int, ended_ns: int) -> Bools:
     return inside
 
 
-def profile_cost(records: Records, began_ns: int, ended_ns: int) -> ProfileCost:
-    """The cost of a capture from `began_ns` to `ended_ns` (monotonic), from all records of one ring around it."""
+def profile_cost(records: Records, began_ns: int, ended_ns: int, silent_ns: int = 0) -> ProfileCost:
+    """The cost of a capture from `began_ns` to `ended_ns` (monotonic), from all records of one ring around it.
+
+    `silent_ns` is for how long the server's loop stood still, as far as was seen, if it stopped in the capture. Where
+    no cycle tells of that, since it goes on or what it ended with was no cycle, it is the stall itself.
+    """
     records = records[
         (records["kind"] == RecordKind.CYCLE) & (records["flags"] & int(_UNUSABLE) == 0) & (records["cycle_ns"] > 0)
     ]
@@ -71,13 +78,15 @@ def profile_cost(records: Records, began_ns: int, ended_ns: int) -> ProfileCost:
     before = usual & (end <= began_ns) & (end > began_ns - STRETCH_NS)
     after = usual & (end > ended_ns) & (end <= ended_ns + STRETCH_NS)
     ratios = _against(before, _cells(records, phases), cycle)
+    longest_during_ns = _longest(cycle[during])
+    is_told_of = silent_ns <= (longest_during_ns or 0) + HEARD_NS
     return ProfileCost(
         cycles_before=int(before.sum()),
         cycles_during=int(during.sum()),
         cycles_after=int(after.sum()),
         longest_before_ns=_longest(cycle[before]),
-        longest_during_ns=_longest(cycle[during]),
-        stall_ns=_stall(cycle, phases, before, during),
+        longest_during_ns=longest_during_ns,
+        stall_ns=_stall(cycle, phases, before, during) if is_told_of else silent_ns,
         during_ratio=_median(ratios[during], _CYCLES_DURING_MIN),
         after_ratio=_median(ratios[after], _CYCLES_AFTER_MIN),
         noise_ratio=_noise(ratios[before], (began_ns - end[before]) // _BLOCK_NS),

@@ -168,11 +168,23 @@ def test_a_process_that_ends_meanwhile(stage: Stage) -> None:
 
 
 def test_a_full_directory_is_seen_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    check_room(tmp_path)
+    check_room(tmp_path, 300)
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=10, f_frsize=4096))
     with pytest.raises(CaptureError, match="40960 bytes free") as caught:
-        check_room(tmp_path)
+        check_room(tmp_path, 300)
     assert caught.value.failure is Failure.NO_ROOM
+
+
+@pytest.mark.parametrize(("duration_ms", "needed_bytes"), [(10, 64 * 2**20), (300, 64 * 2**20), (10_000, 10**9)])
+def test_a_longer_recording_needs_more_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, duration_ms: int, needed_bytes: int
+) -> None:
+    """As much as its trace may take: /run is often a tmpfs of some hundred megabytes."""
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=needed_bytes, f_frsize=1))
+    check_room(tmp_path, duration_ms)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=needed_bytes - 1, f_frsize=1))
+    with pytest.raises(CaptureError, match=f"fewer than the {needed_bytes} .* of {duration_ms} ms .*: make room"):
+        check_room(tmp_path, duration_ms)
 
 
 def test_a_trace_is_opened_by_what_it_is(tmp_path: Path) -> None:

@@ -261,6 +261,19 @@ def test_it_closes_twice_and_leaves_nothing(directory: Path) -> None:
     assert (threading.active_count(), open_files()) == (threads, files)
 
 
+def test_a_socket_that_has_lost_its_name_is_known(directory: Path, endpoint: Endpoint) -> None:
+    """And a name that has become another's is left to them."""
+    path = directory / "dynolog"
+    assert endpoint.is_reachable()
+    path.unlink()
+    assert not endpoint.is_reachable()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as another:
+        another.bind(str(path))
+        assert not endpoint.is_reachable()
+        endpoint.close()
+        assert path.is_socket()
+
+
 @pytest.mark.parametrize("mode", [0o2777, 0o2771, 0o2775, 0o701])
 def test_a_directory_that_is_open_to_others_is_refused(directory: Path, mode: int) -> None:
     """Libkineto's own sockets take datagrams from everybody who reaches them."""

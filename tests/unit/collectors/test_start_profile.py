@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cyclewatch.collectors.start_profile import StartedProfile, StartProfileError
+from cyclewatch.collectors.start_profile import StartedProfile, StartProfileError, is_of_rank
 
 URL = "http://127.0.0.1:30000"
 
@@ -113,3 +113,27 @@ def test_it_waits_for_the_files_of_all_ranks(tmp_path: Path) -> None:
             path.write_bytes(b"x")
 
     assert started.wait(2, lambda: False, pause) == tuple(paths)
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "matches"),
+    [
+        ("ID-TP-0.trace.json.gz", {"TP": 0}, True),
+        ("ID-TP-1.trace.json.gz", {"TP": 0}, False),
+        ("ID-TP-10.trace.json.gz", {"TP": 1}, False),
+        ("ID-TP-1.trace.json.gz", {"TP": 10}, False),
+        ("ID-TP-0-DP-1.trace.json.gz", {"TP": 0, "DP": 1}, True),
+        ("ID-TP-0-DP-1.trace.json.gz", {"TP": 0, "DP": 0}, False),
+        ("ID-TP-0-DP-1.trace.json.gz", {"TP": 0, "DP": None}, True),
+        ("ID-TP-0-DP-None.trace.json.gz", {"TP": 0, "DP": 1}, True),
+        ("ID-TP-0.trace.json.gz", {"TP": 0, "DP": 1, "PP": 1}, True),
+        ("ID-TP-0-DP-1-PP-12-EP-3.trace.json.gz", {"TP": 0, "DP": 1, "PP": 12}, True),
+        ("ID-TP-0-DP-1-PP-12-EP-3.trace.json.gz", {"TP": 0, "DP": 1, "PP": 1}, False),
+        ("ID-TP-3-EP-3-DECODE.trace.json.gz", {"TP": 3}, True),
+    ],
+)
+def test_a_file_is_told_by_the_whole_numbers_of_its_rank(
+    name: str, ranks: dict[str, int | None], matches: bool
+) -> None:
+    """By what the name has and the rank is known to be; experts have no rank of their own here."""
+    assert is_of_rank(name, ranks) is matches

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cyclewatch.collectors.records import CycleFlag, RecordKind
+from cyclewatch.collectors.records import CycleFlag, RecordKind, RingCounters
 from cyclewatch.daemon.profiling.board import KEEP_NS, Board, Stretch
 from cyclewatch.daemon.store import models
 from cyclewatch.detectors.costs.profile_cost import profile_cost
@@ -70,6 +70,28 @@ def test_the_latest_state_of_a_rank_is_known() -> None:
     board.forget(RING.key)
     assert board.ranks() == ()
     assert not len(board.records(RING.key))
+
+
+def test_a_server_that_stands_still_since_a_stretch_is_known() -> None:
+    """By its loop, which turns while it is idle, too: from the last turn to the last look."""
+    board = Board()
+    board.heard(RING.key, 1, 1)
+    board.take(RING, RUN, cycles(10))
+    for turned_s, looked_s, silent_s in ((0, 0, 0), (42, 80, 38), (43, 80, 37), (44, 80, 0), (39, 80, 41), (30, 80, 0)):
+        board.heard(RING.key, turned_s * SECOND, looked_s * SECOND)
+        assert board.silent_ns(RING.key, 40 * SECOND, 43 * SECOND) == silent_s * SECOND
+    board.heard(RING.key, 42 * SECOND, 43 * SECOND)
+    assert board.silent_ns(RING.key, 40 * SECOND, 43 * SECOND) == 0  # nobody has looked since
+    assert board.silent_ns("unknown", 40 * SECOND, 43 * SECOND) == 0
+
+
+@pytest.mark.parametrize(("changes", "turned_ns"), [({}, 5), ({"paused": 1}, 0), ({"disabled": 1}, 0)])
+def test_the_board_hears_of_the_loop_of_a_server(watched: Watched, changes: dict[str, int], turned_ns: int) -> None:
+    """Not while it is paused, or its hook has been switched off: then silence says nothing."""
+    counters = RingCounters(heartbeat_ns=5, **changes)
+    watched.take(batch(cycles(3), counters=counters, complete_ns=6), 10 * SECOND)
+    (view,) = watched.board.ranks()
+    assert view.turned_ns == turned_ns
 
 
 def test_only_the_last_minutes_are_kept() -> None:

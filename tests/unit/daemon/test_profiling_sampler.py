@@ -1,6 +1,9 @@
 """The sampler from the order to the store, with a process of libkineto's played by a thread of this one."""
 
 import os
+import re
+import shutil
+import socket
 import tempfile
 import threading
 import time
@@ -85,6 +88,23 @@ class Lab:
         now_ns = self.now().monotonic_ns
         records["end_ns"] = now_ns - np.arange(count, dtype=np.int64)[::-1] * int(cycle_ms * 1e6)
         self.board.take(self.ring, self.run, records)
+
+    def looked(self, *, turned_ns: int | None = None) -> None:
+        """The pipeline has just looked at the ring; its server's loop turned then, or last at `turned_ns`."""
+        now_ns = self.now().monotonic_ns
+        self.board.heard(self.ring.key, now_ns if turned_ns is None else turned_ns, now_ns)
+
+    def hang(self) -> int:
+        """Take a profile since which the loop has not turned, and let time pass until its price; gives its begin."""
+        self.serve()
+        self.watch(suspected=True)
+        self.cycles(5, seconds=25)
+        began_ns = self.now().monotonic_ns
+        self.sampler.tick()
+        self.ahead_ns = STRETCH_NS + 6 * SECOND
+        self.looked(turned_ns=began_ns)
+        self.sampler.tick()
+        return began_ns
 
     def profiles(self) -> list[StoredProfile]:
         """The rows that were stored, one after the other."""
@@ -212,6 +232,75 @@ def test_over_budget_it_goes_off_says_why_and_stays_off_until_a_person_switches_
     assert len(torch.orders) == 2
 
 
+def test_a_server_that_hangs_since_a_profile_is_waited_for_and_its_stall_breaks_the_budget(lab: Lab) -> None:
+    """However late it ends: no cycle tells of it before."""
+    began_ns = lab.hang()
+    assert lab.profiles()[-1].cost == {}
+    assert lab.switch.on
+    lab.ahead_ns = 400 * SECOND
+    lab.sampler.tick()
+    hung = cycles(1)
+    hung["end_ns"] = lab.now().monotonic_ns
+    hung["cycle_ns"] = hung["end_ns"] - np.uint64(began_ns)
+    lab.board.take(lab.ring, lab.run, hung)
+    lab.looked()
+    lab.ahead_ns = 440 * SECOND
+    lab.sampler.tick()
+    assert lab.profiles()[-1].cost["stall_ns"] == pytest.approx(400 * SECOND, rel=0.02)
+    assert "longer than any before it" in lab.switch.reason
+
+
+def test_a_server_that_never_goes_on_is_waited_for_ten_minutes(lab: Lab) -> None:
+    began_ns = lab.hang()
+    for ahead_s in (200, 400, 550):
+        lab.ahead_ns = ahead_s * SECOND
+        lab.looked(turned_ns=began_ns)
+        lab.sampler.tick()
+        assert lab.switch.on
+    lab.ahead_ns = 640 * SECOND
+    lab.looked(turned_ns=began_ns)
+    lab.sampler.tick()
+    assert lab.profiles()[-1].cost["stall_ns"] == pytest.approx(640 * SECOND, rel=0.02)
+    assert not lab.switch.on
+
+
+def test_while_a_server_stands_still_no_more_profiles_of_it_are_taken(
+    build: Callable[..., Lab], directory: Path
+) -> None:
+    """Whoever asks."""
+    lab = build(suspicion_interval_s=1, max_duty=0.5)
+    lab.hang()
+    lab.watch(suspected=True)
+    lab.sampler.tick()
+    with pytest.raises(ProfileRefusedError, match="server stands still since its last profile"):
+        lab.sampler.ask(Request())
+    assert lab.torch is not None
+    assert len(lab.torch.orders) == 1
+    assert list(directory.glob("cyclewatch-*")) == []
+    lab.ahead_ns += STRETCH_NS + 6 * SECOND
+    lab.looked()
+    lab.sampler.tick()
+    lab.sampler.turn(on=True)
+    lab.watch(suspected=True)
+    lab.sampler.tick()
+    assert len(lab.torch.orders) == 2
+
+
+def test_a_server_that_has_nothing_to_do_after_a_profile_does_not_hang(lab: Lab) -> None:
+    """Its loop turns all the same."""
+    lab.serve()
+    lab.watch()
+    lab.cycles(5, seconds=25)
+    lab.looked()
+    lab.sampler.tick()
+    lab.ahead_ns = STRETCH_NS + 6 * SECOND
+    lab.looked()
+    lab.sampler.tick()
+    assert lab.profiles()[-1].cost["cycles_after"] == 0
+    assert lab.profiles()[-1].cost["stall_ns"] in {0, None}
+    assert lab.switch.on
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -278,6 +367,47 @@ def test_a_server_that_ends_while_it_is_profiled_is_the_last_that_is(lab: Lab, m
     assert lab.value("cyclewatch_profiling_on") == 0
     with pytest.raises(ProfileRefusedError, match="profiles on"):
         lab.sampler.ask(Request())
+
+
+def test_a_server_that_ends_shortly_after_its_profile_is_the_last_that_is(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file was complete, and its cost would never be known."""
+    lab.serve()
+    lab.watch()
+    lab.sampler.tick()
+    assert lab.profiles()[-1].state is ProfileState.KEPT
+    assert lab.switch.on
+    monkeypatch.setattr("cyclewatch.daemon.profiling.sampler.lives", lambda _tree, pid, _ticks: pid != ME)
+    lab.board.forget(lab.ring.key)
+    lab.ahead_ns = 5 * SECOND
+    lab.sampler.tick()
+    assert re.search(rf"process {ME} ended within \d+ s after it was profiled", lab.switch.reason)
+    lab.sampler.turn(on=True)
+    lab.sampler.tick()
+    assert lab.switch.on  # told once
+
+
+def test_a_restart_a_while_after_a_profile_is_no_concern(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.serve()
+    lab.watch()
+    lab.sampler.tick()
+    monkeypatch.setattr("cyclewatch.daemon.profiling.sampler.lives", lambda *_: False)
+    lab.board.forget(lab.ring.key)
+    lab.ahead_ns = 15 * SECOND
+    lab.sampler.tick()
+    assert lab.switch.on
+
+
+def test_a_server_that_ends_once_its_profile_is_priced_is_no_concern(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.serve()
+    lab.watch()
+    lab.sampler.tick()
+    lab.ahead_ns = STRETCH_NS + 6 * SECOND
+    lab.sampler.tick()
+    monkeypatch.setattr("cyclewatch.daemon.profiling.sampler.lives", lambda *_: False)
+    lab.sampler.tick()
+    assert lab.switch.on
 
 
 def test_a_daemon_that_stops_gives_up_what_is_under_way(lab: Lab) -> None:
@@ -375,6 +505,38 @@ def test_without_a_directory_nothing_is_served_until_there_is_one(build: Callabl
     lab.ahead_ns = 61 * SECOND
     lab.sampler.tick()
     assert lab.sampler.status()["channel"] == f"served in {directory}"
+
+
+def test_a_directory_that_is_removed_and_made_anew_is_served_again(lab: Lab, directory: Path) -> None:
+    """As that of a unit is with every start."""
+    lab.sampler.tick()
+    with FakeProcess(directory) as hostile:
+        hostile.send(b"x")
+        lab.until(lambda: lab.sampler.channel.endpoint and lab.sampler.channel.endpoint.refusals())
+    shutil.rmtree(directory)
+    lab.sampler.tick()
+    assert "was removed" in lab.sampler.status()["channel"]
+    lab.ahead_ns = 61 * SECOND
+    lab.sampler.tick()
+    assert "install -d" in lab.sampler.status()["channel"]
+    directory.mkdir(mode=0o700)
+    lab.ahead_ns = 122 * SECOND
+    lab.sampler.tick()
+    assert lab.sampler.status()["channel"] == f"served in {directory}"
+    with FakeProcess(directory) as process:
+        assert process.poll() == ""
+    assert lab.value("cyclewatch_profile_datagrams_refused_total") == 1
+
+
+def test_a_directory_that_another_has_taken_over_is_left_to_it(lab: Lab, directory: Path) -> None:
+    lab.sampler.tick()
+    (directory / "dynolog").unlink()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dynolog:
+        dynolog.bind(f"{directory}/dynolog")
+        lab.ahead_ns = 61 * SECOND
+        lab.sampler.tick()
+        assert "another daemon serves it" in lab.sampler.status()["channel"]
+        assert (directory / "dynolog").is_socket()
 
 
 def test_switched_off_in_the_settings_nothing_is_served(build: Callable[..., Lab]) -> None:

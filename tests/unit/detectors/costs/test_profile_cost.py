@@ -67,6 +67,18 @@ def test_a_stall_is_what_the_longest_cycle_has_beyond_the_longest_before() -> No
     assert cost.after_effect == 0
 
 
+def test_a_server_that_has_not_gone_on_since_stalls_for_as_long_as_was_seen() -> None:
+    records = stream()
+    hung = records[records["end_ns"] <= BEGAN + SECOND]
+    assert profile_cost(hung, BEGAN, ENDED, 35 * SECOND).stall_ns == 35 * SECOND
+    assert profile_cost(hung[:0], BEGAN, ENDED, 35 * SECOND).stall_ns == 35 * SECOND
+
+
+def test_a_server_that_has_gone_on_stalled_for_as_long_as_its_cycle_says() -> None:
+    cost = profile_cost(stream(stall_ms=90_000, until_s=140), BEGAN, ENDED, 35 * SECOND)
+    assert cost.stall_ns == pytest.approx(90 * SECOND, rel=0.01)
+
+
 def test_slower_during_and_after_are_told_apart() -> None:
     cost = profile_cost(stream(during_ms=13, after_ms=11), BEGAN, ENDED)
     assert cost.during_ratio == pytest.approx(1.3, rel=0.02)
