@@ -99,10 +99,11 @@ class Lab:
         state: State = State.OPENED,
         held_s: float = 0.0,
         severity: Severity = Severity.WARNING,
+        ago_s: float = 0.0,
     ) -> None:
-        """Put a message into the outbox, held for `held_s` seconds where that is not 0."""
-        now_ns = self.hands.wall_ns
-        message = replace(MESSAGE, incident=incident, key=incident, state=state, severity=severity, at_ns=now_ns)
+        """Put a message of a state that came about `ago_s` before into the outbox, held for `held_s` where not 0."""
+        at_ns = self.hands.wall_ns - int(ago_s * SECOND_NS)
+        message = replace(MESSAGE, incident=incident, key=incident, state=state, severity=severity, at_ns=at_ns)
         standing = Standing.HELD if held_s else Standing.PENDING
         not_before_ns = self.hands.wall_ns + int(held_s * SECOND_NS)
         entry = Entry(f"{incident}:{number}:sink", incident, "sink", message, standing, not_before_ns)

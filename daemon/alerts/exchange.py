@@ -14,7 +14,9 @@ from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.printable import printable
 
 _LATER = frozenset({408, 425, 429})
-_LONGEST_WAIT_S = 86_400.0
+_LONGEST_WAIT_S = 900.0
+"""DingTalk shuts a robot out for 600 s. Whoever asks for more is asked again: else what is critical waits as long."""
+
 _QUOTED_MAX = 200
 
 
@@ -105,7 +107,7 @@ def retry_after_s(response: Response) -> float | None:
 
 
 def waiting_s(seconds: float) -> float | None:
-    """A time to wait as a service gave it: none if it is no number, at most a day."""
+    """A time to wait as a service gave it: none if it is no number, at most a quarter of an hour."""
     return min(max(seconds, 0.0), _LONGEST_WAIT_S) if math.isfinite(seconds) else None
 
 

@@ -130,8 +130,9 @@ def lived_on(incident: Incident, policy: Policy, now_ns: int, *, may_end: bool) 
     last_ns = max((at_ns for at_ns in ends if at_ns is not None), default=now_ns)
     if any(at_ns is None for at_ns in ends):
         return incident if incident.quiet_since_ns is None else came_back(incident, now_ns)
-    if incident.quiet_since_ns is None:
-        # What was only seen to have ended did so a while ago; reopened by hand, it begins anew.
+    if incident.quiet_since_ns is None or incident.quiet_since_ns > now_ns:
+        # What was only seen to have ended did so a while ago; reopened by hand, or where the clock was put back, it
+        # begins anew.
         incident = replace(incident, quiet_since_ns=min(max(last_ns, incident.opened_at_ns), now_ns))
     quiet_since_ns = incident.quiet_since_ns
     if may_end and quiet_since_ns is not None and now_ns - quiet_since_ns >= policy.quiet_ns(incident.returns):

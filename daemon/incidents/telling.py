@@ -81,7 +81,14 @@ def told_of(incident: Incident, state: State, now_ns: int) -> Told:
 def _gathered(incident: Incident, policy: Policy, now_ns: int) -> bool:
     """Whether no more is likely to come in at once: 200 servers that become slower together are one message."""
     since_ns = max(incident.opened_at_ns, incident.told.at_ns if incident.told is not None else 0)
-    return now_ns - incident.joined_at_ns >= policy.gather_ns or now_ns - since_ns >= _GATHER_MAX * policy.gather_ns
+    return _has_passed(policy.gather_ns, incident.joined_at_ns, now_ns) or _has_passed(
+        _GATHER_MAX * policy.gather_ns, since_ns, now_ns
+    )
+
+
+def _has_passed(duration_ns: int, since_ns: int, now_ns: int) -> bool:
+    """Whether so long ago; true of what is in the future, since the clock has been put back."""
+    return not 0 <= now_ns - since_ns < duration_ns
 
 
 def _has_grown(incident: Incident, told: Told) -> bool:

@@ -119,15 +119,15 @@ class Outbox:
         noted = insert(AttemptRow).values(
             sink=sink, at_ns=now.wall_ns, boot=boot, monotonic_ns=now.monotonic_ns, ended=False, wait_ns=0
         )
-        with self._engine.connect() as connection:
+        with self._engine.begin() as connection:
             lock(connection)
+            _count_anew(connection, sink, now, boot)
             wait = wait_ns(_attempts(connection, sink, rates), rates, now, boot)
             if wait:
                 return Slot(wait_ns=wait)
             if waiting is not None and not _counted(connection, waiting, now):
                 return Slot()
             number: int = connection.execute(noted.returning(AttemptRow.id)).scalar_one()
-            connection.commit()
             return Slot(number)
 
     def end(self, attempt: int, now: Now, boot: str, rest_ns: int) -> None:
@@ -180,32 +180,36 @@ class Outbox:
             _told_together(connection, and_(_pending(sink), OutboxRow.thread.in_(over)), now_ns)
             if pager or len(last) == 1 or len(known) < len(last):
                 released = OutboxRow.id.in_([row.id for row in last.values()])
-                connection.execute(update(OutboxRow).where(released).values(state=Standing.PENDING.value))
+                # It has waited for its sink since now only, whatever it is given up by.
+                values = {"state": Standing.PENDING.value, "created_at_ns": now_ns, "not_before_ns": now_ns}
+                connection.execute(update(OutboxRow).where(released).values(values))
             else:
                 key = f"{DIGESTS}:{max(row.id for row in last.values())}:{sink}"
                 message = replace(together(known, now_ns), key=key)
                 put(connection, [Entry(key, DIGESTS, sink, message, Standing.PENDING, now_ns)], now_ns)
             _told_together(connection, and_(_held(sink), OutboxRow.thread.in_(threads)), now_ns)
 
-    def last_told(self, sink: str, ended_after_ns: int) -> list[tuple[str, Message]]:
-        """Thread and last delivered message of every incident that is open, or was told to be over since then."""
+    def last_told(self, sink: str, told_after_ns: int) -> list[tuple[str, Message]]:
+        """Thread and last message of each incident that is open, or told to be over since then; most urgent first."""
         latest = (
             select(func.max(OutboxRow.id))
             .where(OutboxRow.sink == sink, OutboxRow.state == Standing.DELIVERED.value, OutboxRow.thread != DIGESTS)
             .group_by(OutboxRow.thread)
         )
         query = (
-            select(OutboxRow.thread, OutboxRow.message, IncidentRow.ended_at_ns)
+            select(OutboxRow.thread, OutboxRow.message, OutboxRow.done_at_ns, IncidentRow.ended_at_ns)
             .outerjoin(IncidentRow, IncidentRow.key == OutboxRow.thread)
             .where(OutboxRow.id.in_(latest))
+            .order_by(OutboxRow.urgency, OutboxRow.id)
         )
         with self._engine.connect() as connection:
             rows = connection.execute(query).all()
-        found = [(row.thread, _readable(row.message), row.ended_at_ns is None) for row in rows]
+        found = [(row, _readable(row.message)) for row in rows]
         return [
-            (thread, message)
-            for thread, message, is_open in found
-            if message is not None and (message.at_ns > ended_after_ns if message.state in ENDS else is_open)
+            (row.thread, message)
+            for row, message in found
+            if message is not None
+            and (row.done_at_ns > told_after_ns if message.state in ENDS else row.ended_at_ns is None)
         ]
 
     def loads(self) -> list[Load]:
@@ -279,6 +283,16 @@ def _attempts(connection: Connection, sink: str, rates: Sequence[Rate]) -> list[
     query = select(row.at_ns, row.boot, row.monotonic_ns, row.wait_ns).where(row.sink == sink)
     most = max((rate.count for rate in rates), default=1)
     return [Attempt(*one) for one in connection.execute(query.order_by(row.id.desc()).limit(most))]
+
+
+def _count_anew(connection: Connection, sink: str, now: Now, boot: str) -> None:
+    """Take attempts from the future, of another boot or machine, for made just now, so that they age by this boot.
+
+    Else they would stay new until the wall clock is there.
+    """
+    ahead = and_(AttemptRow.sink == sink, AttemptRow.boot != boot, AttemptRow.at_ns > now.wall_ns)
+    values = {"at_ns": now.wall_ns, "boot": boot, "monotonic_ns": now.monotonic_ns}
+    connection.execute(update(AttemptRow).where(ahead).values(values))
 
 
 def _counted(connection: Connection, waiting: Waiting, now: Now) -> bool:

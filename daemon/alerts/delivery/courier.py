@@ -11,6 +11,7 @@ from cyclewatch.collectors.base import Now
 from cyclewatch.daemon.alerts.deliver import deliver
 from cyclewatch.daemon.alerts.delivery.pace import backoff_ns
 from cyclewatch.daemon.alerts.delivery.resending import Resending
+from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.alerts.exchange import Delivered, Outcome, Refused, Retry
 from cyclewatch.daemon.alerts.message import Message, Picture
 from cyclewatch.daemon.alerts.outbox import Settled, Standing, Waiting
@@ -174,8 +175,6 @@ class Courier:
     def _send(self, sender: Sender, poster: Poster, waiting: Waiting, attempt: int) -> None:
         picture = self._picture(sender, waiting)
         outcome = self._attempt(sender, poster, waiting.message, self._clock(), picture)
-        if picture is not None and isinstance(outcome, Refused):  # it may be the picture that the service does not take
-            outcome = Retry(None, outcome.reason)
         ended = self._clock()
         settled = self._settled(outcome, waiting, ended)
         while not self._noted(waiting, attempt, settled, ended):
@@ -205,7 +204,18 @@ class Courier:
             self._failures += 1
             self._way = None  # a secret may have been corrected since
             self._in_trouble(outcome.reason)
+        # It may be the picture that the service does not take, or the secret that was rotated.
+        if isinstance(outcome, Refused) and (picture is not None or self._has_changed(sender.destination)):
+            return Retry(None, outcome.reason)
         return outcome
+
+    def _has_changed(self, used: Destination) -> bool:
+        """Whether the sink has another address or key by now than was used, or its secret is just being changed."""
+        try:
+            sender, _ = self._connected()
+        except SinkError:
+            return True
+        return sender.destination != used
 
     def _settled(self, outcome: Outcome, waiting: Waiting, now: Now) -> Settled:
         match outcome:
@@ -239,8 +249,9 @@ class Courier:
         again = self._resending.next(sender, now, lambda since_ns: self._outbox.last_told(self._sink, since_ns))
         if again is None:
             return _LOOK_S
-        if not isinstance(self._attempt(sender, poster, again, now), Delivered):
-            self._resending.failed()
+        _, message = again
+        if isinstance(self._attempt(sender, poster, message, now), Retry):
+            self._resending.put_off(again)
             return backoff_ns(self._failures, _LONGEST_REST_S, self._chance()) / 1e9
         return 0.0
 

@@ -19,8 +19,12 @@ _LINES_MAX = 2500
 _WAITS_S = {130101: 600.0, 410100: 600.0}
 """How long a robot that was too fast is shut out."""
 
-_REFUSED = {
+_LATER = {
+    130101: "the robot sends too fast",
     310000: "the signature, the clock, a keyword or this node's address is wrong",
+    410100: "the robot sends too fast",
+}
+_REFUSED = {
     300001: "the access token is wrong",
     400013: "the group is gone",
     400101: "the access token is wrong",
@@ -54,7 +58,7 @@ class DingTalk:
 
     def outcome(self, response: Response) -> Outcome:
         """See `Sender`. HTTP 200 means nothing: the code in the body does."""
-        return outcome_by_code(response, self.destination, "errcode", refused=_REFUSED, waits_s=_WAITS_S)
+        return outcome_by_code(response, self.destination, "errcode", later=_LATER, refused=_REFUSED, waits_s=_WAITS_S)
 
     def _url(self, now_ns: int) -> str:
         url, key = self.destination.url, self.destination.key

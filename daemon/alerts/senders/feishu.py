@@ -9,16 +9,24 @@ from typing import Any, ClassVar
 from cyclewatch.daemon.alerts.destination import Destination
 from cyclewatch.daemon.alerts.exchange import Outcome, Request, Response
 from cyclewatch.daemon.alerts.message import OVER, Message, Severity
-from cyclewatch.daemon.alerts.senders.sender import Rate, json_body, outcome_by_code
+from cyclewatch.daemon.alerts.senders.sender import Rate, answered, json_body, outcome_by_code
 from cyclewatch.daemon.alerts.text import text_of
 
 _COLOURS = {Severity.CRITICAL: "red", Severity.WARNING: "orange", Severity.INFO: "blue"}
 
+_UNFIT = 9499
+"""The code of a request that is not as it should be, and of one too many: only what it says tells them apart."""
+
+_TOO_MANY = "too many"
+_LATER = {
+    11232: "too much is sent to Feishu just now",
+    19021: "the signature or the clock is wrong: correct the key, or set the clock",
+    99991400: "the robot sends too fast",
+}
 _REFUSED = {
-    9499: "the request is not as it should be",
+    _UNFIT: "the request is not as it should be",
     19001: "the address is wrong",
     19002: "the type of message is wrong",
-    19021: "the signature or the clock is wrong: correct the key, or set the clock",
     19022: "the address of this node is not on the robot's list",
     19024: "the robot wants a keyword: use its signature instead",
 }
@@ -56,8 +64,10 @@ class Feishu:
         return Request(self.destination.url, json_body(body))
 
     def outcome(self, response: Response) -> Outcome:
-        """See `Sender`. HTTP 200 means nothing: the code in the body does."""
-        return outcome_by_code(response, self.destination, "code", "StatusCode", refused=_REFUSED)
+        """See `Sender`. HTTP 200 means nothing, nor does 400: the code in the body does."""
+        too_many = _TOO_MANY in str(answered(response).get("msg", "")).lower()
+        later = {**_LATER, _UNFIT: "the robot sends too fast"} if too_many else _LATER
+        return outcome_by_code(response, self.destination, "code", "StatusCode", later=later, refused=_REFUSED)
 
 
 def signature(secret: str, timestamp_s: int) -> str:

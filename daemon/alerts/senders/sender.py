@@ -74,14 +74,18 @@ def stable_key(key: str, most: int) -> str:
     return hashlib.sha256(key.encode(errors="backslashreplace")).hexdigest()
 
 
-def answered_code(response: Response, *names: str) -> int | None:
-    """The error code in the JSON of an answer, under the first of `names` it has; None where it is not of that form."""
+def answered(response: Response) -> dict[str, Any]:
+    """The fields of an answer in JSON; none where it is no JSON object."""
     try:
         answer = json.loads(response.body)
     except (ValueError, RecursionError):
-        return None
-    if not isinstance(answer, dict):
-        return None
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+def answered_code(response: Response, *names: str) -> int | None:
+    """The error code in the JSON of an answer, under the first of `names` it has; None where it is not of that form."""
+    answer = answered(response)
     code = next((answer[name] for name in names if name in answer), None)
     return code if isinstance(code, int) else None
 
@@ -90,23 +94,25 @@ def outcome_by_code(
     response: Response,
     destination: Destination,
     *names: str,
+    later: Mapping[int, str],
     refused: Mapping[int, str],
     waits_s: Mapping[int, float] | None = None,
 ) -> Outcome:
-    """What the code in the body says (0 is well), for services whose HTTP 200 means nothing.
+    """What the code in the body says (0 is well), for services whose HTTP 200 means nothing, nor some other status.
 
-    `refused` tells why for codes that trying again does not help; of the others, `waits_s` how long to wait where the
-    service does not say so itself.
+    `later` tells why for codes that are to be tried again whatever the status is, and `waits_s` how long to wait where
+    the service does not say so itself. `refused` tells why for codes that trying again does not help. Of any other
+    code the status decides, but that it is no success.
     """
-    outcome = outcome_by_status(response, destination)
-    if not isinstance(outcome, Delivered):
-        return outcome
+    by_status = outcome_by_status(response, destination)
     code = answered_code(response, *names)
-    if code == 0:
-        return outcome
     said = quoted(response, destination)
-    if code is None:
-        return Retry(retry_after_s(response), said)
-    if code in refused:
+    if code is not None and code in later:
+        return Retry((waits_s or {}).get(code, retry_after_s(response)), f"{later[code]}: {said}")
+    if isinstance(by_status, Retry):
+        return by_status
+    if code is not None and code in refused:
         return Refused(f"{refused[code]}: {said}")
-    return Retry((waits_s or {}).get(code, retry_after_s(response)), said)
+    if isinstance(by_status, Delivered) and code != 0:
+        return Retry(retry_after_s(response), said)
+    return by_status

@@ -1,6 +1,7 @@
 """What a courier does when services and the database fail it; its clock is put on by hand."""
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -120,6 +121,55 @@ def test_a_refused_message_is_dead_at_once_and_what_follows_is_sent(lab: Lab) ->
     assert lab.rows() == [("1:1:sink", "dead", "HTTP 400"), ("1:2:sink", "delivered", "")]
 
 
+@pytest.mark.parametrize("number", [401, 403, 404, 410])
+def test_the_first_message_after_a_secret_was_rotated_is_sent_with_the_new_one(lab: Lab, number: int) -> None:
+    old, new = (sender("webhook", f"https://example.com/{secret}") for secret in ("old", "new"))
+    lab.connect = lambda: (old, lab.service)
+    lab.put("1", 1)
+    lab.turn_for(10)
+    lab.connect = lambda: (new, lab.service)
+    lab.service.answers = lambda request: status(number) if request.url.endswith("/old") else None
+    lab.put("2", 1)
+    lab.turn_for(10)
+    assert [request.url[-3:] for _, request in lab.service.posted] == ["old", "old", "new"]
+    assert lab.standings() == {"1:1:sink": "delivered", "2:1:sink": "delivered"}
+    assert lab.counts == ["delivered", "retried", "delivered"]
+
+
+def test_what_is_refused_while_the_secret_is_being_changed_waits_for_it(lab: Lab) -> None:
+    def missing() -> Way:
+        raise SinkError("sink sink: file:/key: no such file")
+
+    lab.courier.turn()
+    ready = lab.connect
+    lab.put("1", 1)
+
+    def meanwhile(_: Request) -> Response:
+        lab.connect = missing
+        return status(401)
+
+    lab.service.answers = meanwhile
+    lab.turn_for(60)
+    assert lab.standings() == {"1:1:sink": "pending"}
+    lab.connect = ready
+    lab.service.answers = lambda _: None
+    lab.turn_for(60)
+    assert lab.standings() == {"1:1:sink": "delivered"}
+
+
+def test_no_service_mutes_its_sink_for_longer_than_a_quarter_of_an_hour(lab: Lab) -> None:
+    lab.service.answers = lambda _: status(503, retry_after="999999")
+    lab.put("1", 1)
+    lab.turn_for(1)
+    lab.service.answers = lambda _: None
+    lab.restart()
+    lab.put("2", 1, severity=Severity.CRITICAL)
+    lab.turn_for(890)
+    assert posted(lab) == ["1 opened"]
+    lab.turn_for(20)
+    assert posted(lab) == ["1 opened", "2 opened", "1 opened"]
+
+
 def test_the_time_a_service_asks_for_is_kept_by_the_whole_sink_and_over_a_restart(lab: Lab) -> None:
     lab.service.answers = lambda _: status(429, retry_after="600")
     lab.put("1", 1)
@@ -207,6 +257,27 @@ def test_a_clock_that_is_put_back_holds_nothing_up(lab: Lab) -> None:
     lab.service.answers = lambda _: None
     lab.turn_for(60)
     assert lab.standings() == {"1:1:sink": "delivered"}
+
+
+def test_attempts_from_the_future_of_another_boot_mute_nothing(tmp_path: Path) -> None:
+    """They count as made just now, once: the clock was put back with the reboot."""
+    lab = Lab(tmp_path, "dingtalk")
+    answer = Response(200, {}, b'{"errcode": 0}', 0)
+    lab.service.answers = lambda _: answer
+    for incident in range(25):
+        lab.put(str(incident), 1)
+    lab.turn_for(30)
+    assert len(lab.service.posted) == 20
+    lab.boot = "next boot"
+    lab.hands.monotonic_ns = 10**10
+    lab.hands.wall_ns -= 8 * 3600 * SECOND_NS
+    lab.service.posted.clear()
+    lab.restart()
+    lab.turn_for(59)
+    assert lab.service.posted == []
+    lab.turn_for(2)
+    assert len(lab.service.posted) == 5
+    lab.engine.dispose()
 
 
 def test_only_who_holds_the_lease_sends(lab: Lab) -> None:
@@ -331,6 +402,51 @@ def test_an_open_incident_is_sent_again_before_it_expires(tmp_path: Path) -> Non
         assert len(connection.execute(select(AttemptRow.id)).all()) == 2
 
 
+def test_an_end_that_came_about_long_before_it_was_told_is_sent_again_too(tmp_path: Path) -> None:
+    """As every one does: an incident is over half an hour after it has become fast."""
+    lab = Lab(tmp_path, "alertmanager")
+    lab.put("1", 1)
+    lab.turn_for(10)
+    lab.put("1", 2, State.RESOLVED, ago_s=1800)
+    lab.turn_for(1200)
+    ends = [at_ns for at_ns, request in lab.service.posted if b"Resolved" in request.body]
+    assert 13 <= len(ends) <= 16
+    lab.engine.dispose()
+
+
+@pytest.mark.parametrize("number", [400, 503])
+def test_one_that_is_not_taken_again_lets_no_other_expire(tmp_path: Path, number: int) -> None:
+    lab = Lab(tmp_path, "alertmanager")
+    for incident in "1234":
+        lab.put(incident, 1)
+    lab.turn_for(10)
+    lab.service.answers = lambda request: status(number) if b'"incident":"1"' in request.body else None
+    lab.turn_for(900)
+    lab.engine.dispose()
+    for incident in "1234":
+        name = f'"incident":"{incident}"'.encode()
+        times_ns = [at_ns for at_ns, request in lab.service.posted if name in request.body]
+        assert max(later - first for first, later in pairwise(times_ns)) < 240 * SECOND_NS
+        assert len(times_ns) >= 14
+
+
+def test_what_is_left_of_a_round_comes_first_in_the_next_one(tmp_path: Path) -> None:
+    """An Alertmanager that takes three seconds for each of fifty."""
+    lab = Lab(tmp_path, "alertmanager")
+    for incident in range(50):
+        lab.put(f"{incident:02}", 1)
+    lab.turn_for(10)
+    lab.turn_for(900, at_least_s=3)
+    lab.engine.dispose()
+    times_ns = defaultdict(list)
+    for at_ns, request in lab.service.posted:
+        times_ns[json.loads(request.body)[0]["labels"]["incident"]].append(at_ns)
+    assert len(times_ns) == 50
+    for of_one in times_ns.values():
+        of_one.append(lab.hands.monotonic_ns)
+        assert max(later - first for first, later in pairwise(of_one)) < 240 * SECOND_NS
+
+
 def test_an_end_is_never_followed_by_what_came_before_it(tmp_path: Path) -> None:
     """The round of what is sent again was read before the incident was over."""
     lab = Lab(tmp_path, "alertmanager")
@@ -367,6 +483,22 @@ def test_what_was_held_alone_is_told_as_it_is(lab: Lab) -> None:
     lab.put("1", 2, State.GROWN, held_s=60)
     lab.turn_for(100)
     assert posted(lab) == ["1 grown"]
+
+
+@pytest.mark.parametrize("put_back_s", [0, 8 * 3600])
+def test_what_was_held_for_long_is_given_up_by_how_long_it_fails(tmp_path: Path, put_back_s: int) -> None:
+    lab = Lab(tmp_path, give_up_s=600)
+    lab.service.answers = unreachable
+    lab.put("1", 1, held_s=3600)
+    lab.turn_for(3500)
+    lab.hands.wall_ns -= put_back_s * SECOND_NS
+    lab.turn_for(200)
+    assert len(lab.service.posted) > 1
+    assert lab.standings() == {"1:1:sink": "pending"}
+    lab.service.answers = lambda _: None
+    lab.turn_for(300)
+    assert lab.standings() == {"1:1:sink": "delivered"}
+    lab.engine.dispose()
 
 
 def test_what_cannot_wait_tells_what_was_held_too(lab: Lab) -> None:

@@ -104,7 +104,7 @@ def test_a_broken_service_is_tried_again(status: int) -> None:
 
 @pytest.mark.parametrize("kind", ["feishu", "dingtalk"])
 def test_success_with_an_error_code_is_a_failure(kind: str) -> None:
-    outcome, _ = delivery(Answer(b'{"code": 19021, "errcode": 310000}'), kind)
+    outcome, _ = delivery(Answer(b'{"code": 19001, "errcode": 300001}'), kind)
     assert isinstance(outcome, Refused)
 
 

@@ -112,8 +112,8 @@ def test_a_time_to_wait_that_is_none_is_none(kind: str, value: str) -> None:
     assert outcome.after_s is None
 
 
-@pytest.mark.parametrize(("value", "seconds"), [("-5", 0), ("1e9", 86_400), ("Fri, 15 Jan 1999 08:00:00 GMT", 0)])
-def test_a_time_to_wait_is_within_a_day(kind: str, value: str, seconds: float) -> None:
+@pytest.mark.parametrize(("value", "seconds"), [("-5", 0), ("1e9", 900), ("Fri, 15 Jan 1999 08:00:00 GMT", 0)])
+def test_a_time_to_wait_is_within_a_quarter_of_an_hour(kind: str, value: str, seconds: float) -> None:
     outcome = sender(kind).outcome(answer(503, headers={"retry-after": value}))
     assert isinstance(outcome, Retry)
     assert outcome.after_s == seconds

@@ -82,6 +82,35 @@ def test_it_is_over_after_quiet_and_the_end_is_when_it_became_fast() -> None:
     assert world.states_told == [State.OPENED, State.RESOLVED]
 
 
+def test_a_clock_that_is_put_back_lets_nothing_wait_to_be_told_or_to_grow() -> None:
+    world = World()
+    world.put(finding())
+    world.look()
+    world.now_ns -= 8 * 3600 * SECOND
+    world.wait(5)
+    assert world.states_told == [State.OPENED]
+    world.wait(120)
+    world.now_ns -= 8 * 3600 * SECOND
+    world.put(finding(effect=0.4, ci=(0.3, 0.5)))
+    world.wait(120)
+    assert world.states_told == [State.OPENED, State.GROWN]
+
+
+def test_a_clock_that_is_put_back_lets_what_is_quiet_be_over_in_time() -> None:
+    world = after(finding())
+    world.end("r1")
+    world.wait(60)
+    world.now_ns -= 8 * 3600 * SECOND
+    put_back_ns = world.now_ns
+    world.wait(29 * 60, 60)
+    assert world.states_told == [State.OPENED]
+    world.wait(3 * 60, 60)
+    (one,) = world.incidents.values()
+    assert one.state is IncidentState.RESOLVED
+    assert one.ended_at_ns == put_back_ns + MINUTE
+    assert world.states_told == [State.OPENED, State.RESOLVED]
+
+
 def test_what_comes_back_after_the_end_reopens_it_and_must_be_quiet_for_longer() -> None:
     world = after(finding())
     world.end("r1")
