@@ -136,6 +136,16 @@ class Daemon:
             regression_open=values["regression_open"] == 1,
         )
 
+    def settled(self) -> bool:
+        """Whether the baseline of decodes stands."""
+        phase = self.phase("decode")
+        return phase is not None and phase.baseline_progress == 1.0
+
+    def slowed(self) -> bool:
+        """Whether a regression of decodes is open."""
+        phase = self.phase("decode")
+        return phase is not None and phase.regression_open
+
     def wait_for(self, condition: Callable[[], object], seconds: float, what: str) -> float:
         """Wait until `condition` is true; gives the seconds it took."""
         started = time.monotonic()

@@ -85,18 +85,13 @@ class FaultLab:
                 stack.enter_context(part)
             time.sleep(_WARM_UP_S)
             self._rest_ns = time.time_ns()
-            self.daemon.wait_for(lambda: self._progress() == 1.0, BASELINE_S, "settled")
+            self.daemon.wait_for(self.daemon.settled, BASELINE_S, "settled")
             time.sleep(10)
             yield self
 
-    def _progress(self) -> float:
-        phase = self.daemon.phase("decode")
-        return 0.0 if phase is None else phase.baseline_progress
-
     def is_open(self) -> bool:
         """Whether a decode takes longer than it should, by what the daemon says; its tail alone does not count."""
-        phase = self.daemon.phase("decode")
-        return phase is not None and phase.regression_open and bool(self._open())
+        return self.daemon.slowed() and bool(self._open())
 
     def _open(self) -> list[dict[str, Any]]:
         return [

@@ -41,7 +41,7 @@ def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
         Daemon(directory, rings, detection) as daemon,
         tap.judged_at_pace(),
     ):
-        daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.baseline_progress == 1.0, 100, "settled")
+        daemon.wait_for(daemon.settled, 100, "settled")
         busy_ns = time.monotonic_ns()
         time.sleep(10)
         records = tap.records(busy_ns, busy_ns + 9 * 10**9)
@@ -49,7 +49,7 @@ def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
         before_ms = tap.median_decode_ms(busy_ns, time.monotonic_ns())
         tap.changed()
         server.slow_down(dose_s(before_ms))
-        daemon.wait_for(lambda: (phase := daemon.phase("decode")) and phase.regression_open, 60, "confirmed")
+        daemon.wait_for(daemon.slowed, 60, "confirmed")
         print(daemon.regressions())
         page = daemon.get("/metrics")
     assert page is not None

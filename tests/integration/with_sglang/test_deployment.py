@@ -53,7 +53,7 @@ def _deployment(server: SGLangServer, rings: Path, directory: Path) -> None:
         tap.judged_at_pace(),
     ):
         with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=200):
-            daemon.wait_for(lambda: _settled(daemon), 150, "settled")
+            daemon.wait_for(daemon.settled, 150, "settled")
             time.sleep(15)
             before_ms = tap.median_decode_ms(time.monotonic_ns() - 60 * 10**9, time.monotonic_ns())
         server.restart(ARGUMENT)
@@ -61,7 +61,7 @@ def _deployment(server: SGLangServer, rings: Path, directory: Path) -> None:
         with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=400):
             tap.changed()
             slow_ns = time.monotonic_ns()
-            delay_s = daemon.wait_for(lambda: _is_open(daemon), 150, "found")
+            delay_s = daemon.wait_for(daemon.slowed, 150, "found")
             null_ns = time.monotonic_ns()
             time.sleep(2)
             found = [one for one in daemon.regressions() if one["phase"] == "decode"]
@@ -72,17 +72,7 @@ def _deployment(server: SGLangServer, rings: Path, directory: Path) -> None:
             assert effect == pytest.approx(truth, rel=0.25)
             tap.changed()
             server.slow_down(None)
-            resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 150, "resolved")
+            resolved_s = daemon.wait_for(lambda: not daemon.slowed(), 150, "resolved")
             print(f"resolved {resolved_s:.0f} s after the old pace was back")
         assert "deployment" in [cause["kind"] for cause in causes]
         assert "schedule_conservativeness" in str(causes)
-
-
-def _settled(daemon: Daemon) -> bool:
-    phase = daemon.phase("decode")
-    return phase is not None and phase.baseline_progress == 1.0
-
-
-def _is_open(daemon: Daemon) -> bool:
-    phase = daemon.phase("decode")
-    return phase is not None and phase.regression_open

@@ -27,16 +27,6 @@ SHORT_BASELINE = {**DETECTION, "reference_s": 30}
 CONCURRENCY = 4
 
 
-def _settled(daemon: Daemon) -> bool:
-    phase = daemon.phase("decode")
-    return phase is not None and phase.baseline_progress == 1.0
-
-
-def _is_open(daemon: Daemon) -> bool:
-    phase = daemon.phase("decode")
-    return phase is not None and phase.regression_open
-
-
 def _open_one(daemon: Daemon) -> dict[str, Any]:
     """The open regression of the decode phase, as the store has it a moment after the daemon found it."""
     time.sleep(2)
@@ -58,13 +48,13 @@ def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
         Daemon(directory, rings, SHORT_BASELINE) as daemon,
         tap.judged_at_pace(),
     ):
-        daemon.wait_for(lambda: _settled(daemon), 110, "settled")
+        daemon.wait_for(daemon.settled, 110, "settled")
         time.sleep(10)
-        assert not _is_open(daemon)
+        assert not daemon.slowed()
         before_ms = tap.median_decode_ms(time.monotonic_ns() - 40 * 10**9, time.monotonic_ns())
         with _slowed(server, tap, dose_s(before_ms)):
             slow_ns = time.monotonic_ns()
-            delay_s = daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
+            delay_s = daemon.wait_for(daemon.slowed, 60, "confirmed")
             null_ns = time.monotonic_ns()
             found = _open_one(daemon)
         after_ms = tap.median_decode_ms(slow_ns + 10**9, null_ns)
@@ -77,7 +67,7 @@ def _slowdown(server: SGLangServer, rings: Path, directory: Path) -> None:
         # The sleep is in run_batch, off the CPU. A neighbour may take the time of the thread besides, and be named.
         assert causes[0]["kind"] != "unexplained"
         assert "stage_launch_blocked" in [cause["kind"] for cause in causes]
-        resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
+        resolved_s = daemon.wait_for(lambda: not daemon.slowed(), 90, "resolved")
         print(f"resolved {resolved_s:.0f} s after its end")
         time.sleep(2)
         (ended,) = [one for one in daemon.regressions() if one["id"] == found["id"]]
@@ -127,7 +117,7 @@ def _steady(server: SGLangServer, rings: Path, directory: Path, moments: random.
             print(f"longest cycle around kill -9: {longest_ms:.1f} ms, in the quiet before: {usual_ms:.1f} ms")
             assert longest_ms < max(2 * usual_ms, 100)
         time.sleep(max(0.0, started + 300 - time.monotonic()))
-        assert _settled(daemon)
+        assert daemon.settled()
         traffic.set_concurrency(12)
         time.sleep(50)
         traffic.set_concurrency(CONCURRENCY)
@@ -149,18 +139,18 @@ def test_a_daemon_killed_under_suspicion_finds_the_slowdown_once(
 
 def _killed_under_suspicion(server: SGLangServer, rings: Path, directory: Path, moments: random.Random) -> None:
     with _at_its_own_pace(server, rings, directory) as (tap, _, daemon, min_effect):
-        daemon.wait_for(lambda: _settled(daemon), 150, "settled")
+        daemon.wait_for(daemon.settled, 150, "settled")
         time.sleep(15)
         before_ms = tap.median_decode_ms(time.monotonic_ns() - 30 * 10**9, time.monotonic_ns())
         with _slowed(server, tap, dose_s(before_ms, min_effect)):
             time.sleep(moments.uniform(8, 20))
             daemon.kill()
             daemon.start()
-            delay_s = daemon.wait_for(lambda: _is_open(daemon), 60, "confirmed")
+            delay_s = daemon.wait_for(daemon.slowed, 60, "confirmed")
             found = _open_one(daemon)
         daemon.kill()
         daemon.start()
-        resolved_s = daemon.wait_for(lambda: not _is_open(daemon), 90, "resolved")
+        resolved_s = daemon.wait_for(lambda: not daemon.slowed(), 90, "resolved")
         time.sleep(2)
         assert [one["id"] for one in daemon.regressions() if one["phase"] == "decode"] == [found["id"]]
         print(f"killed under suspicion: confirmed {delay_s:.0f} s later, resolved {resolved_s:.0f} s after its end")
@@ -200,7 +190,7 @@ def _restart(server: SGLangServer, rings: Path, directory: Path) -> None:
         tap.judged_at_pace(),
     ):
         with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=120):
-            daemon.wait_for(lambda: _settled(daemon), 110, "settled")
+            daemon.wait_for(daemon.settled, 110, "settled")
         before = daemon.command("status")["events"]  # that of the telling before this one, whose ring is still there
         server.restart()
         with Traffic(server.base_url, concurrency=CONCURRENCY, seconds=40) as traffic:
