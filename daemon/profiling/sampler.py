@@ -18,7 +18,7 @@ from cyclewatch.daemon.profiling.channel import Channel
 from cyclewatch.daemon.profiling.decide import Candidate, Policy, Reason, broken_budget, choose
 from cyclewatch.daemon.profiling.ledger import Entry, Ledger
 from cyclewatch.daemon.profiling.session import Session, Taken
-from cyclewatch.daemon.profiling.subjects import Subject, Subjects
+from cyclewatch.daemon.profiling.subjects import Subject, Subjects, writes
 from cyclewatch.daemon.profiling.switch import Switch
 from cyclewatch.daemon.profiling.taking import Tools, lives, remove
 from cyclewatch.daemon.store.profile_records import ProfileState, StoredProfile
@@ -273,7 +273,7 @@ class Sampler:
         stat = ProcessTree(self._proc).stat(subject.pid)
         if subject.view is None or stat is None:
             return None
-        return stat.start_ticks if str(stat.start_ticks) == subject.view.ring.key.rpartition("-")[2] else None
+        return stat.start_ticks if writes(subject.view.ring, stat) else None
 
     def _price(self, now: Now) -> None:
         """Tell what profiles cost, once the cycles after them are known; a server that has ended since gets no more."""

@@ -90,7 +90,7 @@ class Subjects:
         """None where the ring's pid is of another process here, as it is for a server in a pid namespace of its own."""
         ring = view.ring
         stat = tree.stat(ring.pid)
-        if stat is None or stat.ended or not _writes(ring, stat):
+        if stat is None or stat.ended or not writes(ring, stat):
             return None
         try:
             user = os.stat(self._proc / str(ring.pid)).st_uid  # noqa: PTH116 (its error is all that is wanted)
@@ -113,11 +113,11 @@ def _process_of(view: RankView, processes: tuple[KinetoProcess, ...], tree: Proc
     for process in processes:
         if process.own_pid == view.ring.pid:
             stat = tree.stat(process.pid)
-            if stat is not None and _writes(view.ring, stat):
+            if stat is not None and writes(view.ring, stat):
                 return process
     return None
 
 
-def _writes(ring: RingIdentity, stat: ProcessStat) -> bool:
+def writes(ring: RingIdentity, stat: ProcessStat) -> bool:
     """Whether a process with a ring's pid is the one that writes it: both began at the same clock tick."""
     return str(stat.start_ticks) == ring.key.rpartition("-")[2]
