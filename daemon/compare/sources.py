@@ -20,6 +20,7 @@ from cyclewatch.collectors.suspicion_report import (
 )
 from cyclewatch.daemon.demo.recording import RecordingError, load
 from cyclewatch.daemon.printable import printable, shown
+from cyclewatch.daemon.store import row_number
 from cyclewatch.daemon.store.history import RegressionView, StoreHistory
 from cyclewatch.daemon.store.models import RunRow, WindowRow
 from cyclewatch.daemon.store.profile_records import StoredProfile
@@ -29,8 +30,6 @@ from cyclewatch.daemon.time_words import instant_ns
 
 _XZ = b"\xfd7zXZ\0"
 _NEAR_REGRESSION_NS = 600 * 10**9
-_LARGEST_NS = 2**63 - 1
-"""What a database holds: the years 1677 to 2262."""
 _MEND = (
     "give a file, profile:NUMBER, run:KEY, regression:NUMBER alone, or a stretch of time as "
     "2026-11-21T10:00/2026-11-21T11:00 or -2h/-1h"
@@ -130,7 +129,7 @@ class Sources:
         first, slash, last = word.partition("/")
         begin, end = instant_ns(first, self._now_ns), instant_ns(last, self._now_ns)
         if slash and begin is not None and end is not None:
-            if max(abs(begin), abs(end)) > _LARGEST_NS:
+            if max(abs(begin), abs(end)) > row_number.LARGEST:  # the years 1677 to 2262
                 raise SourceError(f"{printable(word)}: begins or ends in another age: is the year right?")
             if begin >= end:
                 raise SourceError(f"{printable(word)}: ends before it begins: put the earlier time first")

@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Engine, Select, and_, or_, select
 
+from cyclewatch.daemon.store import row_number
 from cyclewatch.daemon.store.evidence import evidence_between, evidence_of, evidence_of_deployment
 from cyclewatch.daemon.store.models import (
     ChangeEventRow,
@@ -24,7 +25,6 @@ from cyclewatch.detectors.attribution import Evidence
 _REPLACED_MAX = 5
 """How far back the configuration before is looked for: one that ended before it had a baseline says nothing."""
 
-_LARGEST_NUMBER = 2**63 - 1
 """What a BIGINT holds: numbers may come from anywhere."""
 
 _REGRESSIONS = select(RegressionRow.__table__, RunRow.node).join(RunRow, RunRow.id == RegressionRow.run_id)
@@ -151,7 +151,7 @@ class StoreHistory:
 
     def regression(self, number: int) -> RegressionView | None:
         """The regression with this number."""
-        if not 0 < number <= _LARGEST_NUMBER:
+        if not row_number.may_be(number):
             return None
         with self._engine.connect() as connection:
             row = connection.execute(_REGRESSIONS.where(RegressionRow.id == number)).one_or_none()

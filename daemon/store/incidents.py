@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Engine, Select, and_, exists, insert, select,
 from cyclewatch.daemon.alerts.message import Felt
 from cyclewatch.daemon.incidents.acting import ActError, NotThereError, acted
 from cyclewatch.daemon.incidents.incident import ENDED, Act, Expectation, Incident, Note, Silence
+from cyclewatch.daemon.store import row_number
 from cyclewatch.daemon.store.felt import felt
 from cyclewatch.daemon.store.incident_models import (
     ExpectationRow,
@@ -21,7 +22,6 @@ from cyclewatch.daemon.store.incident_rows import read_incidents, write_incident
 from cyclewatch.daemon.store.lease import lock
 from cyclewatch.daemon.store.models import RegressionRow
 
-_LARGEST = 2**63 - 1
 """What a BIGINT holds: numbers and instants may come from anywhere."""
 
 _NAME_MAX = 128
@@ -69,7 +69,7 @@ class IncidentStore:
 
     def notes(self, number: int) -> list[Note]:
         """The book of an incident, oldest first."""
-        if not 0 < number <= _LARGEST:
+        if not row_number.may_be(number):
             return []
         with self._engine.connect() as connection:
             return _notes(connection, number)
@@ -189,7 +189,7 @@ class IncidentStore:
         self, row: type[SilenceRow] | type[ExpectationRow], name: str, number: int, who: str, now_ns: int
     ) -> dict[str, Any]:
         who = _who(who)
-        if not 0 < number <= _LARGEST:
+        if not row_number.may_be(number):
             raise NotThereError(f"there is no {name} {number}: `cyclewatch {name}s list` shows those that are")
         with self._engine.begin() as connection:
             lock(connection)
@@ -220,7 +220,7 @@ def _page(
 
 
 def _incident(connection: Connection, number: int) -> Incident | None:
-    if not 0 < number <= _LARGEST:
+    if not row_number.may_be(number):
         return None
     found = read_incidents(connection, select(IncidentRow.__table__).where(IncidentRow.id == number))
     return found[0] if found else None
@@ -290,7 +290,7 @@ def _text(name: str, text: str, most: int) -> str:
 
 
 def _period(from_ns: int, until_ns: int, now_ns: int) -> dict[str, int]:
-    if not 0 <= from_ns < until_ns <= _LARGEST:
+    if not 0 <= from_ns < until_ns <= row_number.LARGEST:
         raise ActError("the time must end after it begins, and before the year 2262")
     if until_ns <= now_ns:
         raise ActError("the time is over already: let it end later than now")

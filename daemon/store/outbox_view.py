@@ -8,9 +8,9 @@ from sqlalchemy.orm import aliased
 from cyclewatch.daemon.alerts.message import Message
 from cyclewatch.daemon.alerts.message_json import message_of
 from cyclewatch.daemon.alerts.outbox import DIGESTS, Standing
+from cyclewatch.daemon.store import row_number
 from cyclewatch.daemon.store.incident_models import OutboxRow
 
-_LARGEST = 2**63 - 1
 _WAITS = (Standing.PENDING.value, Standing.HELD.value)
 
 
@@ -76,7 +76,7 @@ class OutboxView:
         Raises:
             ResendError: it was told already, or its incident has gone on.
         """
-        if not 0 < number <= _LARGEST:
+        if not row_number.may_be(number):
             raise ResendError(f"no message {number} is in the outbox")
         with self._engine.begin() as connection:
             if _send_anew(connection, OutboxRow.id == number, now_ns):

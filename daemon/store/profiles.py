@@ -6,11 +6,11 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Select, delete, insert, select, true, update
 
+from cyclewatch.daemon.store import row_number
 from cyclewatch.daemon.store.models import ProfileKernelRow, ProfileRow, RunRow
 from cyclewatch.daemon.store.profile_records import ProfileState, ProfileView, StoredKernel, StoredProfile
 from cyclewatch.daemon.store.stretches import Stretch
 
-_LARGEST_NUMBER = 2**63 - 1
 _DAY_NS = 86_400 * 10**9
 KEEP_ALL_NS = _DAY_NS
 """So long every profile keeps its kernels; then one a rank, reason and day does."""
@@ -112,7 +112,7 @@ class ProfileHistory:
 
     def profile(self, number: int) -> ProfileView | None:
         """The profile with this number, with its kernels; those are empty where they were given up."""
-        if not 0 < number <= _LARGEST_NUMBER:
+        if not row_number.may_be(number):
             return None
         with self._engine.connect() as connection:
             row = connection.execute(_PROFILES.where(ProfileRow.id == number)).one_or_none()
